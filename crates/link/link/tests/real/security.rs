@@ -13,7 +13,7 @@ use edgeward_dedup::wire::{Frame, Hello, Span, StreamId, decode, frame_length};
 use edgeward_link::{Client, Encryption, Gateway, Keys, LinkState};
 use edgeward_testkit::TcpServer;
 
-use crate::test_bed::{EDGE, TestBed, tcp, within};
+use crate::test_bed::{EDGE, TestBed, echo, tcp, within};
 
 /// The gateway refuses an edge with a certificate of another CA, an edge with the gateway's certificate, and an edge
 /// without encryption.
@@ -308,6 +308,40 @@ async fn a_peer_that_violates_the_protocol_is_disconnected() {
     assert_eq!(echoed, b"hello", "the repeated frame has no effect");
 }
 
+/// An edge that sends requests and reads no answers is disconnected, and another edge is served meanwhile.
+///
+/// Method: send CLOSE of unknown streams, each of which causes a NAK, until the gateway closes the connection.
+#[tokio::test]
+async fn a_flood_of_an_edge_that_reads_nothing_ends_its_connection_alone() {
+    let (mut test_bed, gateway, id_key, target) = test_bed().await;
+    let client = test_bed.client(gateway.local_addr());
+    assert!(matches!(within(client.settled()).await, LinkState::Up(_)));
+    let mut flooding = ScriptedEdge::connect(&gateway).await;
+    let greeted = flooding.hello(hello(&id_key, 1, 7)).await;
+    greeted.expect("the gateway accepts the HELLO");
+    let closes = (0..1024).map(StreamId).map(|stream| Frame::Close {
+        stream,
+        length: 0,
+        digest: 0,
+    });
+    let mut frames = Vec::new();
+    closes.for_each(|close| close.encode(&mut frames));
+    let flood = within(async { while flooding.tcp.write_all(&frames).await.is_ok() {} });
+    let others = async {
+        let mut exchanges = 0_u64;
+        while gateway.status().await.counters.violations == 0 {
+            let stream = client.open(tcp(target.addr())).expect("the link is up");
+            let back = within(echo(stream, b"hello")).await;
+            assert_eq!(back.expect("the body returns"), b"hello");
+            exchanges += 1;
+        }
+        exchanges
+    };
+    let ((), exchanges) = tokio::join!(flood, others);
+    assert!(exchanges > 0);
+    assert_eq!(gateway.status().await.counters.violations, 1);
+}
+
 /// A peer that knows only the hash of a chunk cannot read the chunk if another peer sent it.
 #[tokio::test]
 async fn a_hash_alone_does_not_reveal_a_chunk() {
@@ -315,7 +349,7 @@ async fn a_hash_alone_does_not_reveal_a_chunk() {
     let secret = crate::bodies::Random(5).text(40_000);
     let client = test_bed.client(gateway.local_addr());
     let stream = client.open(tcp(target.addr())).expect("the link is up");
-    let back = within(crate::test_bed::echo(stream, &secret)).await;
+    let back = within(echo(stream, &secret)).await;
     assert_eq!(back.expect("the target echoes the body"), secret);
 
     let mut edge = ScriptedEdge::connect(&gateway).await;

@@ -27,12 +27,21 @@ impl UpgradableEdge {
 
     /// Like [`start`](Self::start), and changes the command that starts the edge.
     pub(crate) fn start_with(origin: &str, more: &str, change: impl FnOnce(&mut Command)) -> Self {
+        Self::start_with_origins(&format!("[origin]\nurl = \"{origin}\"\n"), more, change)
+    }
+
+    /// Like [`start_with`](Self::start_with), with these lines for the origins.
+    pub(crate) fn start_with_origins(
+        origins: &str,
+        more: &str,
+        change: impl FnOnce(&mut Command),
+    ) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         std::fs::write(folder.path().join("token"), TOKEN).expect("written");
         let file = folder.path().join("edge.toml");
         let pid = folder.path().join("pid");
         let text = format!(
-            "[[listener]]\naddress = \"127.0.0.1:0\"\n[origin]\nurl = \"{origin}\"\n\
+            "[[listener]]\naddress = \"127.0.0.1:0\"\n{origins}\
              [hot]\ncapacity = \"32MiB\"\n[admin]\naddress = \"127.0.0.1:0\"\n\
              [purge]\ntoken_file = \"{}\"\n\
              [server]\nworkers = 2\ndrain_timeout = \"20s\"\npid_file = \"{}\"\nupgrade_timeout = \"30s\"\n{more}\n",

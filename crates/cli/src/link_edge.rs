@@ -27,7 +27,7 @@ use tokio::sync::oneshot;
 
 use edgeward_chunk_store::{ChunkSettings, Chunks, ScratchDevice};
 use edgeward_dedup::codec::Method;
-use edgeward_link::{Admin, Client, LinkConfig, LinkStream, RateLimiter, Target};
+use edgeward_link::{Admin, Client, LinkConfig, LinkStream, OpenError, RateLimiter, Target};
 use edgeward_proxy::{Dial, DialedStream};
 
 use crate::commands::link::endpoint;
@@ -301,7 +301,14 @@ impl Dial for LinkDial {
         let ended = || io::Error::new(io::ErrorKind::NotConnected, "the link has ended");
         let CurrentClient { client, is_current } = current.ok_or_else(ended)?;
         let opened = client.open(Target::Origin);
-        let stream = opened.map_err(|error| io::Error::new(io::ErrorKind::NotConnected, error))?;
+        let stream = opened.map_err(|error| {
+            // The client of the edge then gets the message that the link is down.
+            let kind = match error {
+                OpenError::Down => io::ErrorKind::NotConnected,
+                _ => io::ErrorKind::QuotaExceeded,
+            };
+            io::Error::new(kind, error)
+        })?;
         Ok(Box::new(OriginLinkStream { stream, is_current }))
     }
 }

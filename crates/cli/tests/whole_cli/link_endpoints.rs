@@ -517,7 +517,11 @@ fn misses_of_an_edge_are_fetched_over_the_link() {
 
     gateway.signal(Signal::KILL);
     drop(gateway);
-    until("the link is down", || (get("/2").0 == "502").then_some(()));
+    until("the link is down", || {
+        let (status, body) = get("/2");
+        let is_named = String::from_utf8_lossy(&body).contains("the link to the gateway");
+        (status == "502" && is_named).then_some(())
+    });
     assert_eq!(get("/1").0, "200", "hits need no link");
     let listen = gateway_addr.to_string();
     let _restarted = endpoints.start(

@@ -71,7 +71,7 @@ impl FromIterator<SocketAddr> for Resolved {
 
 /// Opens connections to the origin for HTTP/1.1. All workers call `dial`, so the method must not block.
 pub trait Dial: Send + Sync + fmt::Debug {
-    /// Opens a connection.
+    /// Opens a connection. An error of the kind `NotConnected` states that the link to the origin's gateway is down.
     fn dial(&self) -> io::Result<Box<dyn DialedStream>>;
 }
 

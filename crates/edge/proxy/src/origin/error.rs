@@ -24,8 +24,8 @@ pub(crate) enum OriginError {
     /// The resolution of the name took too long.
     #[error("the name of the origin cannot be resolved in time")]
     ResolveTimeout,
-    /// The connection failed: refused, unreachable or invalid certificate.
-    #[error("the origin cannot be connected to")]
+    /// The connection failed: refused, unreachable or invalid certificate, or the link to the gateway is down.
+    #[error("{}", connect_text(source))]
     Connect { source: io::Error },
     /// The connection took too long.
     #[error("the origin cannot be connected to in time")]
@@ -259,6 +259,14 @@ impl OriginError {
     }
 }
 
+/// Returns the text of a connection that could not be opened. Only a [`Dial`](crate::Dial) returns `NotConnected`.
+fn connect_text(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::NotConnected => "the link to the gateway of the origin is down",
+        _ => "the origin cannot be connected to",
+    }
+}
+
 /// Returns the status and the error type of RFC 9209 §2.3 for a connection that could not be opened.
 fn connect_status_and_detail(error: &io::Error) -> (StatusCode, &'static str) {
     use StatusCode as S;
@@ -316,6 +324,24 @@ mod tests {
 
     fn wrapped(error: impl Error + Send + Sync + 'static) -> io::Error {
         io::Error::new(io::ErrorKind::InvalidData, error)
+    }
+
+    /// The client of an edge can distinguish a link that is down from an origin that is down.
+    #[test]
+    fn a_link_that_is_down_has_its_own_message() {
+        for (kind, text) in [
+            (
+                io::ErrorKind::NotConnected,
+                "the link to the gateway of the origin is down",
+            ),
+            (
+                io::ErrorKind::ConnectionRefused,
+                "the origin cannot be connected to",
+            ),
+        ] {
+            let source = io::Error::from(kind);
+            assert_eq!(OriginError::Connect { source }.to_string(), text);
+        }
     }
 
     /// RFC 9209 §2.3. Method: each kind of error once, as the connector returns it.

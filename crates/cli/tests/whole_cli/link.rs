@@ -69,10 +69,10 @@ fn a_newer_version_is_mostly_sent_by_reference() {
     );
 }
 
-/// Files that are already compressed save nothing, because a link does not deduplicate them, and the output states this
-/// and what to do. Without the probe, the second copy is sent by reference.
+/// Images save nothing, because a link does not deduplicate them, and the output states this and what to do. Without
+/// the probe, the second copy is sent by reference.
 #[test]
-fn an_estimate_explains_compressed_files() {
+fn an_estimate_explains_images() {
     let folder = tempfile::tempdir().expect("the temporary folder is created");
     let photo = [&b"\xff\xd8\xff\xe0"[..], &noise(200_000)].concat();
     for name in ["one.jpg", "two.jpg"] {
@@ -99,6 +99,26 @@ fn an_estimate_explains_compressed_files() {
         jpeg["referenced_bytes"].as_u64() > Some(180_000),
         "{jpeg:#}"
     );
+}
+
+/// A link cuts compressed files into chunks, because the origin or its clients often send identical copies: the first
+/// copy saves nothing, the second one is sent by reference.
+#[test]
+fn an_identical_copy_of_a_compressed_file_is_saved() {
+    let folder = tempfile::tempdir().expect("the temporary folder is created");
+    let archive = [&b"\x1f\x8b\x08\0\0\0\0\0"[..], &noise(200_000)].concat();
+    let path = folder.path().join("site.tar.gz");
+    fs::write(&path, &archive).expect("the file is written");
+    let path = name(&path);
+    let estimate = run_estimate(&[path, path]);
+    let saved = |row: usize| estimate["rows"][row]["saved_share"].as_f64();
+    assert!(
+        saved(0) < Some(0.05) && saved(1) > Some(0.9),
+        "{estimate:#}"
+    );
+    assert_eq!(estimate["rows"][0]["reasons"][0]["reason"], "opaque");
+    assert_eq!(estimate["content_types"][0]["name"], ".gz");
+    assert_eq!(estimate["content_types"][0]["bypassed_bytes"], 0);
 }
 
 /// If the store is too small for the files, the output states the size that is enough.

@@ -68,7 +68,7 @@ pub(crate) struct EndpointArgs {
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = OnOff::On, hide_short_help = true)]
     pub(crate) delta: OnOff,
 
-    /// Do not chunk data that looks encrypted or compressed
+    /// Do not chunk bodies that begin like TLS, SSH, images, sound or video
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = OnOff::On, hide_short_help = true)]
     pub(crate) probe: OnOff,
 

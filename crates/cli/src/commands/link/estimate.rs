@@ -40,6 +40,9 @@ use document::{BODIES_MAX, Document, Estimate, FileOrder, Row, larger_stores};
 /// the compression that it uses when the network is slower than the CPU. To see the cost of an update, give the
 /// older version first. For bodies that save less than half, the last lines state why, and what to do.
 ///
+/// Images, sound, video and encrypted files are not cut into chunks, as by a link. Archives and compressed files are:
+/// an identical copy is saved, an edited one is not.
+///
 /// Captures (pcap, pcapng): each direction of each TCP connection is a body. TLS and SSH are not deduplicated.
 ///
 /// Access logs: counts the bytes that were sent for a URL whose response was sent before. Logs have no bodies,
@@ -71,7 +74,7 @@ pub(crate) struct EstimateArgs {
     #[arg(long, value_name = "BY", value_enum, default_value_t = FileOrder::Name)]
     order: FileOrder,
 
-    /// Do not chunk data that looks encrypted or compressed, as a link does by default
+    /// Do not chunk bodies that begin like TLS, SSH, images, sound or video, as a link does by default
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = OnOff::On)]
     probe: OnOff,
 

@@ -91,7 +91,7 @@ fn is_media(content_type: &str) -> bool {
     !content_type.ends_with(')') && kinds.iter().any(|kind| content_type.starts_with(kind))
 }
 
-/// Compressed by a content coding, or a compressed file.
+/// Compressed by a content coding.
 fn is_packed(content_type: &str) -> bool {
     !is_encrypted(content_type) && !is_media(content_type)
 }

@@ -61,7 +61,7 @@ impl Estimate {
         let mut buffer = vec![0; BUFFER_BYTES];
         let mut bytes = read(&mut file, &mut buffer)?;
         let opaque = opaque_type(&buffer[..bytes]);
-        // The body has no label. A link does not deduplicate encrypted and compressed bodies, unless its probe is off.
+        // The body has no label. A link does not deduplicate encrypted bodies and media, unless its probe is off.
         let stream = self
             .estimator
             .begin(b"", opaque.is_none() || !self.probe)

@@ -22,7 +22,7 @@ pub(super) struct Estimate {
     pub(super) problems: Vec<String>,
     pub(super) progress: Progress,
     pub(super) order: FileOrder,
-    /// True if encrypted and compressed files are not deduplicated.
+    /// True if encrypted files, images, sound and video are not deduplicated.
     pub(super) probe: bool,
     pub(super) content_types: ContentTypes,
 }
@@ -50,8 +50,8 @@ pub(super) struct Document {
     pub(super) delta: bool,
     /// The savings of bodies: one row for each file or folder argument, several for a capture (by port).
     pub(super) rows: Vec<Row>,
-    /// The savings of the files by their content type: the detected type of encrypted and compressed files, the
-    /// extension of all others.
+    /// The savings of the files by their content type: the detected type of encrypted files, images, sound and
+    /// video, the extension of all others.
     pub(super) content_types: Vec<Row>,
     /// An estimate of the bytes in chunks that were evicted before they were sent again, for stores of several sizes.
     /// Each size includes the chunks of the smaller ones.

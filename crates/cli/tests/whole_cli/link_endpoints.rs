@@ -631,6 +631,11 @@ fn one_of_two_edges_is_revoked() {
             .collect::<Vec<_>>()
     };
     assert_eq!(connected(&gateway), ["\"edge\" 1", "\"paris\" 1"]);
+    let peers = status(&gateway)["peers"].clone();
+    let peers = peers.as_array().expect("the peers are an array").iter();
+    let mut names: Vec<_> = peers.map(|peer| peer["edge"].to_string()).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["\"edge\"", "\"paris\""]);
 
     let printed = run(&["link", "keys", "revoke", "paris", "--keys", &keys]);
     assert!(

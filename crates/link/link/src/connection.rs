@@ -30,7 +30,7 @@ use crate::timer::Timer;
 pub enum ConnectionError {
     /// Reading or writing failed.
     #[error("the connection failed")]
-    Io(#[from] io::Error),
+    Io(#[source] io::Error),
     /// The peer closed the connection.
     #[error("the peer closed the connection")]
     Closed,
@@ -46,6 +46,17 @@ pub enum ConnectionError {
     /// The peer restarted and connected again, or the link is shutting down.
     #[error("the connection was superseded")]
     Superseded,
+}
+
+impl From<io::Error> for ConnectionError {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            // rustls returns this error if the connection ends without the alert `close_notify`, as at the end of a
+            // process. Each frame has its length, so an end between two frames loses nothing that the alert would show.
+            io::ErrorKind::UnexpectedEof => Self::Closed,
+            _ => Self::Io(error),
+        }
+    }
 }
 
 /// A socket, possibly with TLS.

@@ -51,7 +51,7 @@ use certificates::watch_certificates;
 use identities::Identities;
 pub use identities::{IdentityLimits, IdentityStatus};
 use peers::{PeerEntry, PeerKey, PeerLookup, Peers};
-use statuses::peer_statuses;
+use statuses::{NamedPeer, peer_statuses};
 
 /// The configuration of a gateway.
 #[derive(Clone, Debug)]
@@ -243,13 +243,16 @@ impl Gateway {
                 (
                     entry.remote_addr.ip(),
                     key.epoch & 0xffff,
-                    Arc::clone(&entry.peer),
+                    NamedPeer {
+                        name: format!("{}#{:04x}", entry.remote_addr.ip(), key.epoch & 0xffff),
+                        edge: entry.identity.as_ref().map(Identity::name),
+                        peer: Arc::clone(&entry.peer),
+                    },
                 )
             })
             .collect();
         peers.sort_by_key(|(from, epoch, _)| (*from, *epoch));
-        let named = |(from, epoch, peer)| (format!("{from}#{epoch:04x}"), peer);
-        let peers = peers.into_iter().map(named).collect();
+        let peers = peers.into_iter().map(|(_, _, peer)| peer).collect();
         let timeout = tokio::time::sleep(STATUS_TIMEOUT);
         let (peers, busy_peers) = peer_statuses(peers, encrypted, timeout).await;
         GatewayStatus {
@@ -503,7 +506,6 @@ impl Shared {
             Ok(connection) => connection,
             Err(error) => return self.count_rejection(from, &error),
         };
-        tracing::info!(%from, "peer connected");
         let error = connection.ended().await;
         // It does not count while its peer may connect again.
         drop(live);

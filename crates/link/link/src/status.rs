@@ -24,6 +24,8 @@ pub struct PeerStatus {
     /// The name of the peer. At an edge it is the address of the gateway; at a gateway, the address of the edge and
     /// four hexadecimal digits of its store's epoch.
     pub name: String,
+    /// The name in the certificate of the edge. At an edge, and without encryption, it is `None`.
+    pub edge: Option<String>,
     /// True if the connections to the peer are encrypted.
     pub encrypted: bool,
     /// The reason why this endpoint could not connect to the peer, or `None` if its last attempt succeeded. A gateway
@@ -65,6 +67,7 @@ impl PeerStatus {
     pub(crate) fn of(core: &Core, name: String, encrypted: bool) -> Self {
         Self {
             name,
+            edge: None,
             encrypted,
             last_error: None,
             connections: core.connection_count(),
@@ -336,6 +339,8 @@ impl PeerStatus {
         let (sent, received) = (&self.sent, &self.received);
         json!({
             "peer": self.name,
+            // The name in the certificate of an edge, `null` at an edge and without encryption.
+            "edge": self.edge,
             "encrypted": self.encrypted,
             // The reason why the last attempt to connect failed.
             "last_error": self.last_error,
@@ -364,6 +369,7 @@ impl PeerStatus {
                 "bytes": received.delivered,
                 "wire_bytes": self.received_wire(),
                 "referenced_bytes": received.from_store,
+                "delta_bytes": received.delta,
                 // Frames refused because a referenced chunk is missing or corrupt.
                 "missing": received.missing,
                 // Frames refused because they refer to a chunk that was never exchanged with the peer.

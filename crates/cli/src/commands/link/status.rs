@@ -148,10 +148,17 @@ fn print(status: &Value, out: &mut impl std::io::Write) -> anyhow::Result<()> {
     );
     let mut hosts = rows_table("host");
     let mut content_types = rows_table("content type");
-    let mut resent = Vec::new();
+    let (mut resent, mut errors) = (Vec::new(), Vec::new());
     let (mut host_forms, mut type_forms) = (SumsByName::default(), SumsByName::default());
     for peer in status["peers"].as_array().into_iter().flatten() {
-        let name = text(&peer["peer"]);
+        let address = text(&peer["peer"]);
+        let name = match peer["edge"].as_str() {
+            Some(edge) => format!("{edge} {address}"),
+            None => address.to_owned(),
+        };
+        if let Some(error) = peer["last_error"].as_str() {
+            errors.push(format!("cannot connect to {address}: {error}\n"));
+        }
         for direction in DIRECTIONS {
             let side = &peer[direction];
             let bytes = number(&side["bytes"]);
@@ -165,7 +172,7 @@ fn print(status: &Value, out: &mut impl std::io::Write) -> anyhow::Result<()> {
                     .sum(),
             };
             peers.row([
-                name.to_owned(),
+                name.clone(),
                 direction.to_owned(),
                 size(&side["bytes"]),
                 size(&side["wire_bytes"]),
@@ -176,7 +183,7 @@ fn print(status: &Value, out: &mut impl std::io::Write) -> anyhow::Result<()> {
                 number(&peer["connections"]).to_string(),
             ]);
         }
-        resent.extend(resent_text(name, &peer["sent"]));
+        resent.extend(resent_text(&name, &peer["sent"]));
         for host in peer["hosts"].as_array().into_iter().flatten() {
             host_forms.add(text(&host["host"]), host);
         }
@@ -184,19 +191,26 @@ fn print(status: &Value, out: &mut impl std::io::Write) -> anyhow::Result<()> {
             type_forms.add(text(&body["content_type"]), body);
         }
     }
+    for error in errors.iter().take(EXPLANATIONS_MAX) {
+        write!(out, "\n{error}")?;
+    }
     host_forms.add_rows(&mut hosts);
     write!(out, "\n{peers}\n{hosts}")?;
-    if type_forms.0.iter().any(|(name, _)| name != "(unknown)") {
+    if type_forms.0.iter().any(|(name, _)| name != UNKNOWN_TYPE) {
         type_forms.add_rows(&mut content_types);
         write!(out, "\n{content_types}")?;
     }
+    let larger_store = sufficient_store(store);
     let bypassed = type_forms.0.iter();
-    let bypassed = bypassed.map(|(name, forms)| {
-        let bytes = forms.iter().map(|forms| forms.bypassed).sum();
-        (name.as_str(), bytes)
-    });
-    let context = Context::new(sufficient_store(store), bypassed);
-    print_explanations(&host_forms, &context, out)?;
+    let bypassed = bypassed.map(|(name, both)| (name.as_str(), bypassed_bytes(both)));
+    let context = Context::new(larger_store, bypassed);
+    print_explanations("hosts", &host_forms, |_, _| context.clone(), out)?;
+    // The row of the host explains the bytes without a known type.
+    type_forms.0.remove(UNKNOWN_TYPE);
+    let context_of_type = |name: &str, both: &[Forms; 2]| {
+        Context::new(larger_store, [(name, bypassed_bytes(both))].into_iter())
+    };
+    print_explanations("content types", &type_forms, context_of_type, out)?;
     for text in resent.iter().take(EXPLANATIONS_MAX) {
         write!(out, "\n{text}")?;
     }
@@ -217,16 +231,23 @@ fn resent_text(peer: &str, sent: &Value) -> Option<String> {
     ))
 }
 
-/// Prints why the hosts with the most bytes on the wire save less than half.
+fn bypassed_bytes(both: &[Forms; 2]) -> u64 {
+    both.iter().map(|forms| forms.bypassed).sum()
+}
+
+/// Prints why the hosts or content types with the most bytes on the wire save less than half. `kind` is the plural of
+/// what the names are.
 fn print_explanations(
-    hosts: &SumsByName,
-    context: &Context,
+    kind: &str,
+    sums: &SumsByName,
+    context: impl Fn(&str, &[Forms; 2]) -> Context,
     out: &mut impl std::io::Write,
 ) -> anyhow::Result<()> {
     let mut explanations = Vec::new();
-    for (name, both) in &hosts.0 {
+    for (name, both) in &sums.0 {
+        let context = context(name, both);
         for (direction, forms) in DIRECTIONS.into_iter().zip(both) {
-            let explanation = forms.explanation(&format!("{name} ({direction})"), context);
+            let explanation = forms.explanation(&format!("{name} ({direction})"), &context);
             explanations.extend(explanation.map(|text| (forms.wire, text)));
         }
     }
@@ -238,7 +259,7 @@ fn print_explanations(
         let more = explanations.len() - EXPLANATIONS_MAX;
         writeln!(
             out,
-            "\n{more} further hosts save less than half; --json lists all"
+            "\n{more} further {kind} save less than half; --json lists all"
         )?;
     }
     Ok(())
@@ -384,7 +405,10 @@ const DIRECTIONS: [&str; 2] = ["sent", "received"];
 /// The headings of figures in the tables.
 const FIGURES: [&str; 5] = ["bytes", "on the wire", "saved", "referenced", "delta"];
 
-/// The highest number of hosts that are explained.
+/// The content type of bodies whose type the endpoint does not know.
+const UNKNOWN_TYPE: &str = "(unknown)";
+
+/// The highest numbers of hosts and of content types that are explained, and of peers whose errors are printed.
 const EXPLANATIONS_MAX: usize = 5;
 
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -393,9 +417,11 @@ const STATUS_BYTES_MAX: u64 = 64 << 20;
 
 const EXAMPLES: &str = "\
 `saved` is the share of the bytes that was not sent, `referenced` the share whose chunks the
-peer had, `delta` the share sent as deltas. `naks` counts references that the receiver could
-not resolve; their chunks were sent again. A few naks after a crash or a lost store are normal.
-For hosts that save less than half, the last lines state why, and what to do.
+peer had, `delta` the share sent as deltas. `naks` counts frames that the receiver could not
+decode, for example because it lost a chunk that they refer to; their bytes were sent again. A
+few naks after a crash or a lost store are normal.
+For hosts and content types with 64 KiB or more that save less than half, the last lines state
+why, and what to do.
 
 Examples:
   edgeward link status 127.0.0.1:7444
@@ -432,6 +458,82 @@ mod tests {
             at("oslo   does not expire "),
         ];
         assert!(order.is_sorted(), "{text}");
+    }
+
+    /// A good content type does not hide a bad one of the same host. The advice is for the type alone.
+    #[test]
+    fn content_types_that_save_less_than_half_are_explained() {
+        let row = |content_type: &str, wire: u64, form: &str| {
+            json!({
+                "content_type": content_type,
+                "sent_bytes": 1 << 20,
+                "sent_wire_bytes": wire,
+                format!("sent_{form}_bytes"): 1 << 20,
+            })
+        };
+        let opaque = json!({
+            "content_type": "application/gzip",
+            "sent_bytes": 1 << 20,
+            "sent_wire_bytes": 1 << 20,
+            "sent_literal_bytes": 1 << 20,
+            "sent_incompressible_bytes": 1 << 20,
+        });
+        let mut photo = row("image/jpeg", 1 << 20, "plain");
+        photo["sent_bypassed_bytes"] = (1 << 20).into();
+        let mut tls = row("(TLS)", 1 << 20, "plain");
+        tls["sent_bypassed_bytes"] = (1 << 20).into();
+        let text = printed(&json!({
+            "encrypted": true,
+            "peers": [{
+                "hosts": [{ "host": "the origin", "sent_bytes": 9 << 20, "sent_wire_bytes": 3 << 20 }],
+                "content_types": [
+                    row("text/html", 1, "referenced"),
+                    row("(unknown)", 1 << 20, "literal"),
+                    opaque,
+                    photo,
+                    tls,
+                ],
+            }],
+        }));
+        let explained: Vec<_> = text
+            .lines()
+            .filter(|line| line.starts_with("why "))
+            .collect();
+        let expected = ["(TLS)", "application/gzip", "image/jpeg"];
+        assert_eq!(
+            explained,
+            expected.map(|name| format!("why {name} (sent) saves nothing:"))
+        );
+        for advice in [
+            "100.0 %  encrypted or compressed before the link (image/jpeg): media files stay as they are\n",
+            "100.0 %  new data that looks encrypted or compressed: only an identical copy saves bytes",
+        ] {
+            assert!(text.contains(advice), "{text}");
+        }
+    }
+
+    /// An edge that is refused shows why. A gateway shows which edge has which savings.
+    #[test]
+    fn peers_are_shown_with_their_name_or_their_error() {
+        let text = printed(&json!({
+            "encrypted": true,
+            "peers": [
+                { "peer": "gw:7443", "last_error": "it is refused", "received": { "bytes": 10, "delta_bytes": 5 } },
+                { "peer": "127.0.0.1#00e5", "edge": "oslo", "connections": 2 },
+            ],
+        }));
+        assert!(
+            text.contains("cannot connect to gw:7443: it is refused\n"),
+            "{text}"
+        );
+        assert_eq!(text.matches("cannot connect").count(), 1, "{text}");
+        let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        for row in [
+            "oslo 127.0.0.1#00e5 sent 0 B 0 B - - - 0 2",
+            "gw:7443 received 10 B 0 B 100.0 % 0.0 % 50.0 % 0 0",
+        ] {
+            assert!(words.contains(row), "{text}");
+        }
     }
 
     /// The bytes of one host that several peers have are added. Both sides of the share of bytes that are sent twice.

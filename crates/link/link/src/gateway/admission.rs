@@ -110,6 +110,8 @@ impl Shared {
         let connection = connection.map_err(io_error)?;
         let connected = peer.connect(connection, Role::Listener, our_hello, peer_hello);
         let connection = connected.await?;
+        let edge = identity.as_ref().map(Identity::name);
+        tracing::info!(%from, edge, "peer connected");
         Ok((peer, connection, live))
     }
 

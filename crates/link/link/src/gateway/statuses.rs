@@ -8,16 +8,26 @@ use tokio::sync::oneshot::error::TryRecvError;
 use crate::peer::Peer;
 use crate::status::PeerStatus;
 
+/// A peer, with its name and the name in its certificate.
+pub(super) struct NamedPeer {
+    pub(super) name: String,
+    pub(super) edge: Option<String>,
+    pub(super) peer: Arc<Peer>,
+}
+
 /// Returns the status of each of these peers, in their order, and the names of those that did not answer before
 /// `timeout` ended. A peer that the gateway has removed meanwhile is in neither list.
 pub(super) async fn peer_statuses(
-    peers: Vec<(String, Arc<Peer>)>,
+    peers: Vec<NamedPeer>,
     encrypted: bool,
     timeout: impl Future<Output = ()>,
 ) -> (Vec<PeerStatus>, Vec<String>) {
-    let ask = |(name, peer): (String, Arc<Peer>)| {
+    let ask = |NamedPeer { name, edge, peer }| {
         let of_peer = name.clone();
-        let answer = peer.ask(move |core| PeerStatus::of(core, of_peer, encrypted));
+        let answer = peer.ask(move |core| PeerStatus {
+            edge,
+            ..PeerStatus::of(core, of_peer, encrypted)
+        });
         (name, peer, answer)
     };
     let asked: Vec<_> = peers.into_iter().map(ask).collect();
@@ -75,7 +85,11 @@ mod tests {
             } else {
                 tokio::spawn(driver.run());
             }
-            peers.push((format!("edge {nth}"), peer));
+            peers.push(NamedPeer {
+                name: format!("peer {nth}"),
+                edge: Some(format!("edge {nth}")),
+                peer,
+            });
         }
         let turns = async {
             for _ in 0..100 {
@@ -83,8 +97,16 @@ mod tests {
             }
         };
         let (statuses, busy) = peer_statuses(peers, false, turns).await;
-        let names: Vec<_> = statuses.iter().map(|status| status.name.as_str()).collect();
-        assert_eq!(names, ["edge 1", "edge 3", "edge 5"]);
-        assert_eq!(busy, ["edge 0", "edge 2", "edge 4"]);
+        let names = statuses.iter();
+        let names: Vec<_> = names
+            .map(|status| (status.name.as_str(), status.edge.as_deref()))
+            .collect();
+        let answered = [
+            ("peer 1", Some("edge 1")),
+            ("peer 3", Some("edge 3")),
+            ("peer 5", Some("edge 5")),
+        ];
+        assert_eq!(names, answered);
+        assert_eq!(busy, ["peer 0", "peer 2", "peer 4"]);
     }
 }

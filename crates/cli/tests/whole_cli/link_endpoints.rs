@@ -643,11 +643,25 @@ fn one_of_two_edges_is_revoked() {
         "{printed}"
     );
     assert_eq!(states()[2], "paris revoked");
+    let taken = output(&["link", "keygen", "--out", &keys, "--add", "paris"]);
+    let taken = text(&taken.stderr);
     let error = until("the edge is refused", || {
         let error = status(&edges[1])["peers"][0]["last_error"].clone();
         error.as_str().map(str::to_owned)
     });
     assert!(error.contains("it is on the deny list"), "{error}");
+    for message in [&error, &taken] {
+        assert!(
+            message.contains("`edgeward link keys renew paris`"),
+            "{message}"
+        );
+    }
+    let admin = edges[1].addr("/admin").to_string();
+    let shown = run(&["link", "status", &admin]);
+    assert!(
+        shown.contains("cannot connect to") && shown.contains(&error),
+        "{shown}"
+    );
     until("the connections of the edge are closed", || {
         (connected(&gateway) == ["\"edge\" 1"]).then_some(())
     });
@@ -658,6 +672,45 @@ fn one_of_two_edges_is_revoked() {
     assert!(table.contains("paris    revoked"), "{table}");
     let renewed = run(&["link", "keys", "renew", "edge", "--keys", &keys]);
     assert!(renewed.contains("keys/edge to the endpoint"), "{renewed}");
+    assert!(!renewed.contains("revoked"), "{renewed}");
+
+    // The edge reads its new certificate within a second and connects again.
+    let renewed = run(&["link", "keys", "renew", "paris", "--keys", &keys]);
+    assert!(
+        renewed.contains("paris has revoked certificates (1)"),
+        "{renewed}"
+    );
+    until("the renewed edge is connected", || {
+        (connected(&gateway) == ["\"edge\" 1", "\"paris\" 1"]).then_some(())
+    });
+}
+
+/// `keygen --add` in a new folder creates the CA, the gateway and the edges with these names, and no other edge.
+#[test]
+fn keys_are_created_for_named_edges_at_once() {
+    let folder = tempfile::tempdir().expect("the temporary folder is created");
+    let keys = text_of_path(folder.path());
+    let args = [
+        "link", "keygen", "--out", &keys, "--add", "berlin", "--add", "oslo",
+    ];
+    let out = output(&args);
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    let printed = text(&out.stdout);
+    for folder in [
+        "gateway to the gateway",
+        "berlin to the edge",
+        "oslo to the edge",
+    ] {
+        assert!(
+            printed.contains(&format!("Copy {keys}/{folder}")),
+            "{printed}"
+        );
+    }
+    let list = output(&["link", "keys", "list", "--keys", &keys, "--json"]);
+    let list: Value = serde_json::from_slice(&list.stdout).expect("the text is JSON");
+    let rows = list.as_array().expect("the list is an array").iter();
+    let names: Vec<_> = rows.map(|row| row["name"].clone()).collect();
+    assert_eq!(names, ["berlin", "gateway", "oslo"]);
 }
 
 #[test]
@@ -670,6 +723,7 @@ fn operator_mistakes_get_an_error_with_a_hint() {
     );
     let none = text_of_path(&folder.join("none"));
     let out = text_of_path(&folder.join("keys"));
+    let other = text_of_path(folder);
     let common = ["--keys", &keys, "--store", &store, "--store-size", "64MiB"];
     let users = text_of_path(&folder.join("users"));
     fs::write(&users, "ann\n").expect("the file is written");
@@ -699,7 +753,7 @@ fn operator_mistakes_get_an_error_with_a_hint() {
             "link keys renew edge",
         ),
         (
-            vec!["link", "keygen", "--out", &none, "--add", "paris"],
+            vec!["link", "keygen", "--out", &other, "--add", "paris"],
             "with its folder `ca`",
         ),
         (

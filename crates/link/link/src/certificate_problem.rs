@@ -112,7 +112,8 @@ impl CertificateProblem {
                 "run `edgeward link keys renew {name}` at the folder of the CA, and copy the endpoint's folder to it"
             ),
             Self::Revoked => format!(
-                "if `{name}` may connect again, give it keys under a new name by `edgeward link keygen --add`"
+                "if `{name}` may connect again, run `edgeward link keys renew {name}` at the folder of the CA, and \
+                 copy the endpoint's folder to it"
             ),
             Self::WrongRole => {
                 "the gateway needs the folder `gateway` of the keys, and an edge the folder of an edge".to_owned()

@@ -140,6 +140,11 @@ impl std::fmt::Display for EndpointName {
 }
 
 impl EndpointName {
+    /// The name of the edge of a new link for which the operator gives no name.
+    pub fn edge() -> Self {
+        Self("edge".to_owned())
+    }
+
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }

@@ -1,5 +1,6 @@
-//! `edgeward link keygen`: creates the keys of a link, or of another edge of a link.
+//! `edgeward link keygen`: creates the keys of a link, or of further edges of a link.
 
+use std::fs;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -19,7 +20,8 @@ pub(crate) struct KeygenArgs {
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
 
-    /// Create the keys of another edge with this name in an existing folder; repeatable
+    /// Create the keys of an edge with this name; repeatable. If DIR is new or empty, this creates the CA and the
+    /// keys of the gateway, too
     #[arg(long, value_name = "EDGE")]
     add: Vec<EndpointName>,
 
@@ -32,20 +34,27 @@ pub(crate) struct KeygenArgs {
 pub(crate) fn run(args: &KeygenArgs) -> anyhow::Result<ExitCode> {
     let mut out = output::stdout();
     let folder = args.out.display();
-    if args.add.is_empty() {
-        KeyFolder::create(&args.out, args.days).map_err(|error| explain(&error))?;
-        writeln!(out, "Copy {folder}/gateway to the gateway")?;
-        writeln!(out, "and {folder}/edge to the edge; both are secret.")?;
+    let first_edge = [EndpointName::edge()];
+    let edges = match &args.add[..] {
+        [] => &first_edge,
+        edges => edges,
+    };
+    let is_new = fs::read_dir(&args.out).map_or(true, |mut entries| entries.next().is_none());
+    if is_new || args.add.is_empty() {
+        KeyFolder::create(&args.out, edges, args.days).map_err(|error| explain(&error))?;
         writeln!(
             out,
-            "Keep {folder}/ca elsewhere: it is needed to add, renew and revoke certificates."
+            "Created a CA in {folder}/ca. Keep it elsewhere: it is needed to add, renew and revoke certificates."
         )?;
+        writeln!(out, "Copy {folder}/gateway to the gateway; it is secret.")?;
     } else {
         let keys = KeyFolder::open(&args.out).map_err(|error| explain(&error))?;
-        for edge in &args.add {
+        for edge in edges {
             keys.add(edge, args.days).map_err(|error| explain(&error))?;
-            writeln!(out, "Copy {folder}/{edge} to the edge; it is secret.")?;
         }
+    }
+    for edge in edges {
+        writeln!(out, "Copy {folder}/{edge} to the edge; it is secret.")?;
     }
     out.flush()?;
     Ok(ExitCode::SUCCESS)
@@ -61,4 +70,6 @@ Examples:
   edgeward link keygen --out keys
   scp -r keys/gateway gateway.example:/etc/edgeward/keys
   scp -r keys/edge edge.example:/etc/edgeward/keys
-  edgeward link keygen --out keys --add paris --add rome --days 365";
+  edgeward link keygen --out keys --add paris --add rome --days 365
+In a new folder, the last command creates the CA and the keys of the gateway, too, but no keys
+of an edge with the name `edge`.";

@@ -25,7 +25,7 @@ pub(crate) struct KeysArgs {
 enum Action {
     /// List all certificates with their end and their state
     List(ListArgs),
-    /// Create a new certificate for an endpoint; the old one stays valid until it expires
+    /// Create a new certificate for an endpoint; the old one stays valid until it expires or is revoked
     Renew(RenewArgs),
     /// Write the certificates of an edge to the gateway's list of refused certificates
     Revoke(RevokeArgs),
@@ -160,8 +160,14 @@ fn renew(args: &RenewArgs) -> anyhow::Result<()> {
     let folder = args.folder.keys.display();
     let mut out = output::stdout();
     for name in &args.names {
-        keys.renew(name, args.days)
-            .map_err(|error| explain(&error))?;
+        let renewed = keys.renew(name, args.days);
+        let revoked = renewed.map_err(|error| explain(&error))?;
+        if revoked > 0 {
+            writeln!(
+                out,
+                "{name} has revoked certificates ({revoked}), which stay revoked. The new certificate is valid."
+            )?;
+        }
         writeln!(
             out,
             "Copy {folder}/{name} to the endpoint; it is secret. A running endpoint reads it again within a second."
@@ -226,13 +232,17 @@ pub(super) fn explain(error: &KeyFolderError) -> anyhow::Error {
             )
         }
         KeyFolderError::NoAuthority(_) => diagnostic
-            .hint("give the folder that `edgeward link keygen --out DIR` created, with its folder `ca`"),
+            .hint(
+                "give the folder that `edgeward link keygen --out DIR` created, with its folder `ca`; `link keygen \
+                 --add` creates a CA only in a new or empty folder",
+            ),
         KeyFolderError::NoStoreKey(path) => diagnostic.hint(format!(
             "copy store.key of an endpoint to {}",
             path.join("ca/store.key").display()
         )),
         KeyFolderError::NameTaken(name) => diagnostic.hint(format!(
-            "give another name, or create a new certificate by `edgeward link keys renew {name}`"
+            "give another name, or create a new certificate for `{name}` by `edgeward link keys renew {name}`, also \
+             if the old one was revoked"
         )),
         KeyFolderError::UnknownName(_) => {
             diagnostic.hint("`edgeward link keys list` shows the names")

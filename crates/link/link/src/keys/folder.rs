@@ -92,7 +92,7 @@ pub enum KeyFolderError {
 ///
 /// [`Keys::load`]: super::Keys::load
 pub fn generate_keys(folder: &Path) -> Result<(), KeyFolderError> {
-    KeyFolder::create(folder, KeyFolder::DAYS).map(|_| ())
+    KeyFolder::create(folder, &[EndpointName::edge()], KeyFolder::DAYS).map(|_| ())
 }
 
 impl KeyFolder {
@@ -103,9 +103,10 @@ impl KeyFolder {
     /// An endpoint warns if its certificate expires within this number of days.
     pub const WARNING_DAYS: i64 = 30;
 
-    /// Creates the folder with a CA, a gateway, and an edge with the name `edge`.
-    pub fn create(path: &Path, days: u32) -> Result<Self, KeyFolderError> {
+    /// Creates the folder with a CA, a gateway, and the edges with these names.
+    pub fn create(path: &Path, edges: &[EndpointName], days: u32) -> Result<Self, KeyFolderError> {
         let folder = Self(path.to_owned());
+        edges.iter().try_for_each(check_edge_name)?;
         let authority = folder.0.join("ca");
         make_folder(&authority.join(ISSUED))?;
         let (certificate, key) = new_authority()?;
@@ -114,11 +115,12 @@ impl KeyFolder {
         let store_key =
             edgeward_types::to_hex(&crate::random::<32>().map_err(KeyFolderError::Random)?);
         write_new(&authority.join(STORE_KEY), &format!("{store_key}\n"), 0o600)?;
-        let [gateway, edge] =
-            [GATEWAY, "edge"].map(|name| name.parse().expect("the name has only letters"));
+        let gateway = GATEWAY.parse().expect("the name has only letters");
         folder.issue(&gateway, days, write_new)?;
-        folder.issue(&edge, days, write_new)?;
         folder.write_deny_list(DENY_HEADER)?;
+        for edge in edges {
+            folder.add(edge, days)?;
+        }
         Ok(folder)
     }
 
@@ -133,9 +135,7 @@ impl KeyFolder {
 
     /// Creates the folder of another edge.
     pub fn add(&self, edge: &EndpointName, days: u32) -> Result<(), KeyFolderError> {
-        if ["ca", GATEWAY].contains(&edge.as_str()) {
-            return Err(KeyFolderError::ReservedName(edge.clone()));
-        }
+        check_edge_name(edge)?;
         if self.0.join(edge.as_str()).exists() || !self.certificates_of(edge)?.is_empty() {
             return Err(KeyFolderError::NameTaken(edge.clone()));
         }
@@ -143,12 +143,16 @@ impl KeyFolder {
     }
 
     /// Creates a new key and certificate for an endpoint that has one, and writes them to its folder. The old
-    /// certificate stays valid until it expires or is revoked.
-    pub fn renew(&self, endpoint: &EndpointName, days: u32) -> Result<(), KeyFolderError> {
-        if self.certificates_of(endpoint)?.is_empty() {
+    /// certificate stays valid until it expires or is revoked. Returns the number of revoked certificates with this
+    /// name, which stay revoked.
+    pub fn renew(&self, endpoint: &EndpointName, days: u32) -> Result<usize, KeyFolderError> {
+        let certificates = self.certificates_of(endpoint)?;
+        if certificates.is_empty() {
             return Err(KeyFolderError::UnknownName(endpoint.clone()));
         }
-        self.issue(endpoint, days, replace)
+        self.issue(endpoint, days, replace)?;
+        let revoked = certificates.iter().filter(|known| known.is_revoked);
+        Ok(revoked.count())
     }
 
     /// Adds the certificates of an edge to the deny list, and returns those that were not on it.
@@ -368,6 +372,14 @@ impl KeyFolder {
     }
 }
 
+/// Refuses a name whose folder is not that of an edge.
+fn check_edge_name(edge: &EndpointName) -> Result<(), KeyFolderError> {
+    if ["ca", GATEWAY].contains(&edge.as_str()) {
+        return Err(KeyFolderError::ReservedName(edge.clone()));
+    }
+    Ok(())
+}
+
 /// Returns the certificate and the private key of a new CA in PEM.
 fn new_authority() -> Result<(String, String), KeyFolderError> {
     let key = KeyPair::generate()?;
@@ -487,7 +499,7 @@ mod tests {
 
     fn new_folder() -> (tempfile::TempDir, KeyFolder) {
         let folder = tempfile::tempdir().expect("the folder can be created");
-        let keys = KeyFolder::create(&folder.path().join("keys"), 30);
+        let keys = KeyFolder::create(&folder.path().join("keys"), &[name("edge")], 30);
         (folder, keys.expect("the keys can be generated"))
     }
 
@@ -597,6 +609,32 @@ mod tests {
         assert_eq!(loaded.identity(), renewed);
         let unknown = keys.renew(&name("rome"), 60);
         assert!(matches!(unknown, Err(KeyFolderError::UnknownName(_))));
+    }
+
+    /// A revoked edge gets a valid certificate by `renew`, and its old one stays revoked.
+    #[test]
+    fn a_revoked_edge_is_renewed_under_its_name() {
+        let (_temporary, keys) = new_folder();
+        assert!(matches!(keys.renew(&name("edge"), 30), Ok(0)));
+        keys.revoke(&name("edge")).expect("the edge is known");
+        assert!(matches!(keys.renew(&name("edge"), 60), Ok(2)));
+        let of_edge = listed(&keys).into_iter().filter(|(name, _)| name == "edge");
+        let is_revoked: Vec<_> = of_edge.map(|(_, is_revoked)| is_revoked).collect();
+        assert_eq!(is_revoked, [false, true, true]);
+    }
+
+    /// A folder is created with the given edges only. A name that is not that of an edge creates nothing.
+    #[test]
+    fn a_folder_is_created_with_the_given_edges() {
+        let folder = tempfile::tempdir().expect("the folder can be created");
+        let path = folder.path().join("keys");
+        let refused = KeyFolder::create(&path, &[name("oslo"), name("ca")], 30);
+        assert!(matches!(refused, Err(KeyFolderError::ReservedName(_))));
+        assert!(!path.exists());
+        let keys = KeyFolder::create(&path, &[name("oslo"), name("berlin")], 30);
+        let keys = keys.expect("the keys can be generated");
+        let names = listed(&keys).into_iter().map(|(name, _)| name);
+        assert_eq!(names.collect::<Vec<_>>(), ["berlin", "gateway", "oslo"]);
     }
 
     /// A change of the CA ends only when each endpoint has a certificate of the new CA.

@@ -74,7 +74,7 @@ async fn a_refused_edge_gets_the_problem_of_its_certificate() {
         (
             path.join("lost"),
             CertificateProblem::Revoked,
-            "it is on the deny list; if `lost` may connect again, give it keys under a new name",
+            "it is on the deny list; if `lost` may connect again, run `edgeward link keys renew lost`",
         ),
         (
             unknown,

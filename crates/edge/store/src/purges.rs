@@ -340,7 +340,7 @@ impl Purges {
     }
 
     /// Returns the reason why all objects on disk count as purged although the log was not damaged: it could not be
-    /// written when it was opened, or the numbers of its epoch are used up.
+    /// written when it was opened, the numbers of its epoch are used up, or it was missing when it was attached.
     pub fn renewal(&self) -> Option<&io::Error> {
         self.shared.renewal.get().map(|reason| &**reason)
     }
@@ -466,6 +466,10 @@ impl Writer {
         })?;
         if let Some(damage) = opened.damage.take() {
             _ = self.shared.damage.set(damage);
+        }
+        if opened.is_new {
+            let reason = io::Error::new(io::ErrorKind::NotFound, "the log of purges is missing");
+            _ = self.shared.renewal.set(Arc::new(reason));
         }
         // The earlier process may have numbers that the log lacks, and this process has some of its own.
         let own = self.shared.table().latest();

@@ -170,7 +170,10 @@ fn a_log_that_is_missing_when_it_is_attached_is_lost_and_the_next_start_opens_th
         ..settings(PurgeLog::Later(old.latest()))
     };
     let new = Purges::open(&settings).expect("opens");
+    assert!(new.renewal().is_none());
     new.attach(path.clone()).expect("attached");
+    let reason = new.renewal().expect("a reason").to_string();
+    assert_eq!(reason, "the log of purges is missing");
     assert_eq!(verdict(&new, on_disk), Verdict::Hard);
     let stored = purge_tag(&new, "a").expect("accepted");
     drop(new);

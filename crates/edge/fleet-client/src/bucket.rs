@@ -115,8 +115,10 @@ impl Bucket {
         if events.send(BucketEvent::Watching).await.is_err() {
             return Ok(());
         }
-        // The watch reports the end of the records with the last one, and an empty bucket has none.
-        if self.0.status().await?.values() == 0 && events.send(BucketEvent::All).await.is_err() {
+        // The watch reports the end of the records with the last one, and an empty bucket has none. The state is read
+        // after the watch was made: a record that arrives between both is delivered as the last one.
+        let info = self.0.stream.get_info().await?;
+        if info.state.messages == 0 && events.send(BucketEvent::All).await.is_err() {
             return Ok(());
         }
         while let Some(entry) = watch.next().await {

@@ -210,7 +210,16 @@ impl Upgrader {
         let of_edge = self.edge.sockets().context("the sockets of the edge")?;
         let of_edge = of_edge.iter().chain(&self.sockets);
         let sockets: Vec<_> = of_edge.collect();
-        let ended = |_| anyhow::Error::new(Ended);
+        let timeout = self.edge.timeout();
+        let ended = |error: std::io::Error| match error.kind() {
+            std::io::ErrorKind::WouldBlock => anyhow::anyhow!(
+                "the new process did not read its messages within server.upgrade_timeout ({} s)",
+                timeout.as_secs_f64()
+            ),
+            _ => Ended.into(),
+        };
+        // The records of 256 members exceed the space of the socket.
+        channel.set_send_timeout(Some(timeout))?;
         let quic = self.edge.quic_identity();
         let hello = json!({
             "hash_seed": identity.hash_seed,
@@ -234,7 +243,10 @@ impl Upgrader {
                 .send(&json!({ "member": member }), &[])
                 .map_err(ended)?;
         }
-        channel.send(&json!({ "start": true }), &[]).map_err(ended)
+        channel
+            .send(&json!({ "start": true }), &[])
+            .map_err(ended)?;
+        Ok(channel.set_send_timeout(None)?)
     }
 
     /// Waits until the new process accepts connections. Returns true if it takes the sockets of UDP over.

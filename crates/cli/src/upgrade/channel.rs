@@ -79,6 +79,11 @@ impl Channel {
     pub(super) fn set_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
         Ok(set_socket_timeout(&self.0, Timeout::Recv, timeout)?)
     }
+
+    /// Limits the wait until the other process has read enough to send the next message. `None`: no limit.
+    pub(super) fn set_send_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        Ok(set_socket_timeout(&self.0, Timeout::Send, timeout)?)
+    }
 }
 
 /// The most descriptors in one message. The kernel accepts 253.
@@ -131,5 +136,18 @@ mod tests {
             .expect("set");
         let error = ours.receive().expect_err("no message");
         assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+    }
+
+    #[test]
+    fn the_wait_for_a_process_that_reads_nothing_is_limited() {
+        let (ours, _theirs) = Channel::pair().expect("a pair");
+        ours.set_send_timeout(Some(Duration::from_millis(10)))
+            .expect("set");
+        let message = json!("x".repeat(32 << 10));
+        let error = (0..10_000).find_map(|_| ours.send(&message, &[]).err());
+        assert_eq!(
+            error.map(|error| error.kind()),
+            Some(io::ErrorKind::WouldBlock)
+        );
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use edgeward_fleet::{Announcement, FleetDirectory as _, Member, key_of};
+use edgeward_fleet::{Announcement, FleetDirectory as _, Member, UntoldTime, key_of};
 use edgeward_fleet_client::{
     AnnouncedNode, FleetClient, InheritedMembers, MemberSettings, MembersClient, NatsCredentials,
     NatsSettings, NatsTls,
@@ -99,7 +99,7 @@ impl FleetService {
             return FleetInheritance::default();
         };
         let facts = directory.heartbeats.facts();
-        let told_ms = facts.told_before.map(|time| time.as_millis());
+        let told_ms = facts.told.map(|told| told.before.as_millis());
         let record = |member: Member| {
             let record = Announcement {
                 profile: member.profile,
@@ -112,6 +112,7 @@ impl FleetService {
         };
         FleetInheritance {
             told_ms: told_ms.and_then(|millis| millis.try_into().ok()),
+            was_told: facts.told.is_none_or(|told| told.was_told),
             members: facts.members.into_iter().map(record).collect(),
         }
     }
@@ -175,9 +176,13 @@ fn members_of(inherited: FleetInheritance) -> InheritedMembers {
             state: record.state,
         })
     };
+    let told = |millis| UntoldTime {
+        before: Duration::from_millis(millis),
+        was_told: inherited.was_told,
+    };
     InheritedMembers {
+        told: inherited.told_ms.map(told),
         list: inherited.members.into_iter().filter_map(parse).collect(),
-        told_before: inherited.told_ms.map(Duration::from_millis),
     }
 }
 

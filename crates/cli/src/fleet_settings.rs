@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use edgeward_proxy::config::WhenCutOff;
 use edgeward_types::ByteSize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// `[fleet.nats]` of the configuration. Without servers there is no stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,13 +31,39 @@ pub(crate) struct FleetNats {
 }
 
 /// The knowledge of a process about the members of the fleet, for the process that replaces it.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct FleetInheritance {
-    /// The time since the other nodes had the process in their lists, in milliseconds. `None` if they may have removed
-    /// it.
+    /// The time for which the other nodes may not have told the process of changes, in milliseconds. `None` if they may
+    /// have removed it from their lists.
     pub(crate) told_ms: Option<u64>,
+    /// False if they have never had it in their lists.
+    pub(crate) was_told: bool,
     /// The members of its list, as records of nodes.
     pub(crate) members: Vec<Value>,
+}
+
+impl FleetInheritance {
+    /// Returns the message about the process, without the members.
+    pub(crate) fn message(&self) -> Value {
+        json!({ "fleet": { "told_ms": self.told_ms, "was_told": self.was_told } })
+    }
+
+    /// Reads [`message`](Self::message). A process of an earlier version does not state `was_told`.
+    pub(crate) fn read(&mut self, message: &Value) {
+        self.told_ms = message["fleet"]["told_ms"].as_u64();
+        self.was_told = message["fleet"]["was_told"].as_bool().unwrap_or(true);
+    }
+}
+
+/// The knowledge of a process whose fleet has a fixed list of members, which all nodes have, or of one without a fleet.
+impl Default for FleetInheritance {
+    fn default() -> Self {
+        Self {
+            told_ms: Some(0),
+            was_told: true,
+            members: Vec::new(),
+        }
+    }
 }
 
 impl Default for FleetNats {
@@ -66,5 +92,38 @@ impl Default for FleetNats {
             when_cut_off: WhenCutOff::default(),
             purge_alone: false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fleet::FleetService;
+
+    fn received(message: &Value) -> FleetInheritance {
+        let mut received = FleetInheritance::default();
+        received.read(message);
+        received
+    }
+
+    #[test]
+    fn a_process_without_a_directory_was_in_the_lists_until_now() {
+        let told = FleetService::default().inheritance();
+        assert_eq!((told.told_ms, told.was_told), (Some(0), true));
+        assert_eq!(received(&told.message()), told);
+    }
+
+    #[test]
+    fn the_next_process_learns_if_this_one_was_removed_or_was_never_in_a_list() {
+        for (told_ms, was_told) in [(Some(7), false), (Some(7), true), (None, true)] {
+            let told = FleetInheritance {
+                told_ms,
+                was_told,
+                members: Vec::new(),
+            };
+            assert_eq!(received(&told.message()), told);
+        }
+        let of_earlier_version = received(&json!({ "fleet": { "told_ms": 7 } }));
+        assert!(of_earlier_version.was_told);
     }
 }

@@ -9,7 +9,7 @@
 //! |---|---|---|
 //! | old | `{"hash_seed", "purges", "quic"}` | the identity of the cache, and the one of connections of HTTP/3 |
 //! | old | `{"sockets": [address, …]}` | listening sockets, as descriptors; `link-admin ADDRESS` is the link's |
-//! | old | `{"fleet": {"told_ms"}}`, `{"member": record}` | the members of the fleet, one each message |
+//! | old | `{"fleet": {"told_ms", "was_told"}}`, `{"member": record}` | the members of the fleet, one each message |
 //! | old | `{"start": true}` | all of these were sent |
 //! | new | `{"ready": true, "quic": …}` | the new process accepts connections; `true` if it has HTTP/3 |
 //! | new | `{"failed": text}` | the new process ends, and the old one carries on |
@@ -236,8 +236,7 @@ impl Upgrader {
                 .map_err(ended)?;
         }
         let fleet = self.fleet.inheritance();
-        let told = json!({ "fleet": { "told_ms": fleet.told_ms } });
-        channel.send(&told, &[]).map_err(ended)?;
+        channel.send(&fleet.message(), &[]).map_err(ended)?;
         for member in fleet.members {
             channel
                 .send(&json!({ "member": member }), &[])

@@ -39,10 +39,7 @@ impl Predecessor {
             admins: Vec::new(),
         };
         // A process of an earlier version sends nothing about the fleet.
-        let mut fleet = FleetInheritance {
-            told_ms: Some(0),
-            members: Vec::new(),
-        };
+        let mut fleet = FleetInheritance::default();
         loop {
             let (message, descriptors) = self.0.receive()?.with_context(ended)?;
             if let Some(addresses) = message["sockets"].as_array() {
@@ -61,7 +58,7 @@ impl Predecessor {
                 inheritance.predecessor = Some(CacheIdentity { hash_seed, purges });
                 inheritance.quic = quic_identity(&message["quic"]);
             } else if message["fleet"].is_object() {
-                fleet.told_ms = message["fleet"]["told_ms"].as_u64();
+                fleet.read(&message);
             } else if message["member"].is_object() {
                 fleet.members.push(message["member"].clone());
             } else if message["start"] == json!(true) {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use async_nats::jetstream::Context;
 use edgeward_fleet::{
     Announcement, DirectoryFacts, FleetDirectory, Member, MemberList, Membership, MembershipAction,
-    NodeProfile, PurgeStream, RecordError, key_of,
+    NodeProfile, PurgeStream, RecordError, UntoldTime, key_of,
 };
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet, LocalSet};
@@ -51,8 +51,9 @@ pub struct AnnouncedNode {
 pub struct InheritedMembers {
     /// Its list.
     pub list: Vec<Member>,
-    /// The time since the other nodes had it in their lists. `None` if they may have removed it.
-    pub told_before: Option<Duration>,
+    /// The time for which the other nodes may not have told it of changes. `None` if they may have removed it from
+    /// their lists.
+    pub told: Option<UntoldTime>,
 }
 
 enum Command {
@@ -312,8 +313,8 @@ impl Driver {
                 let mut machine =
                     Membership::new(node.profile.clone(), instance, self.members.lasts);
                 machine.starts();
-                if let Some(InheritedMembers { list, told_before }) = node.inherited {
-                    machine.inherit(now, list, told_before);
+                if let Some(InheritedMembers { list, told }) = node.inherited {
+                    machine.inherit(now, list, told);
                 }
                 if node.is_draining {
                     machine.set_own(now, node.profile, true);
@@ -647,7 +648,7 @@ impl Driver {
             tracing::info!("the name of this node is free: it joins the fleet");
         }
         self.facts.is_current = is_current;
-        self.facts.told_before = joined.machine.told_before(now);
+        self.facts.told = joined.machine.told(now);
         self.facts.rival = rival;
         if self.listed != Some(joined.machine.version()) {
             self.listed = Some(joined.machine.version());

@@ -1,10 +1,9 @@
 //! The interfaces between an edge, the members of its fleet, and the driver that connects them.
 
 use std::fmt;
-use std::time::Duration;
 
 use crate::announcement::{NodeProfile, RecordError};
-use crate::membership::Member;
+use crate::membership::{Member, UntoldTime};
 
 /// The members of a fleet by their heartbeats, as an edge shows them.
 pub trait FleetDirectory: fmt::Debug + Send + Sync {
@@ -28,8 +27,9 @@ pub struct DirectoryFacts {
     pub is_current: bool,
     /// The members of the list, this node included.
     pub members: Vec<Member>,
-    /// The time since the other nodes had this one in their lists. `None` if they may have removed it.
-    pub told_before: Option<Duration>,
+    /// The time for which the other nodes may not have told this one of changes. `None` if they may have removed it
+    /// from their lists.
+    pub told: Option<UntoldTime>,
     /// The URL of the node that has the name of this one, and therefore keeps this node out of the fleet.
     pub rival: Option<Box<str>>,
     /// Heartbeats that the bucket has acknowledged.

@@ -27,6 +27,6 @@ pub use announcement::{
 };
 pub use directory::{DirectoryFacts, FleetDirectory, MemberList};
 pub use follower::{Action, Applied, Counts, Follower, StreamState, Work};
-pub use membership::{Member, Membership, MembershipAction};
+pub use membership::{Member, Membership, MembershipAction, UntoldTime};
 pub use outbox::{Outbox, OutboxSettings, Outcome, PublishError};
 pub use stream::{ApplyDone, FollowingCache, PublishDone, PurgeStream, StreamFacts};

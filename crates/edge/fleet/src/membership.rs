@@ -8,8 +8,10 @@
 //! clients, so it stays in the list for ten times as long, as one that drains, and gets the invalidations of its
 //! objects. Then it is removed. A node purges all its objects when its record returns, if the others may have removed
 //! it: its own records have not returned for ten times as long as they last, it has heard a node with its name, its
-//! record was deleted, it has another name, or it has served alone since its start for longer than a record lasts. The
-//! objects that a new process finds on disk are not purged for the time in which no process ran.
+//! record was deleted, it has another name, or it has served alone, before it was in any list, for longer than a record
+//! lasts. This time begins when the node accepts requests, or later, when the record with its name that an earlier
+//! process has left is gone. The objects that a new process finds on disk are not purged for the time in which no
+//! process ran.
 //!
 //! **A node removes no member while the bucket may be unavailable.** The node also receives its own records. If none
 //! has returned for half of the time for which records last, the node cannot know if the others still write: it keeps
@@ -60,8 +62,8 @@ pub struct Membership {
     named_at: Duration,
     /// The time at which a record of this process was received last, and its state.
     echo: Option<(Duration, AnnouncedState)>,
-    /// The newest time at which the other nodes are known to have had this one in their lists, or the time of the first
-    /// tick.
+    /// The newest time at which the other nodes are known to have had this one in their lists. Before they have, the
+    /// time at which the node began to serve without being kept out by its name.
     told_at: Option<Duration>,
     /// The age of `told_at` at the start of the process that has replaced another one.
     told_before_start: Duration,
@@ -89,6 +91,15 @@ pub struct Member {
     pub profile: NodeProfile,
     /// Its state.
     pub state: AnnouncedState,
+}
+
+/// The time for which the other nodes may not have told a node of changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UntoldTime {
+    /// The time since they had it in their lists, or since it began to serve.
+    pub before: Duration,
+    /// False if they have never had it in their lists.
+    pub was_told: bool,
 }
 
 /// A task for the driver.
@@ -176,9 +187,9 @@ impl Membership {
         self.is_starting = true;
     }
 
-    /// The node replaces an earlier process at the same address, which had this list of members. `told_before` is the
-    /// time since the other nodes had that process in their lists, or `None` if they may have removed it.
-    pub fn inherit(&mut self, now: Duration, list: Vec<Member>, told_before: Option<Duration>) {
+    /// The node replaces an earlier process at the same address, which had this list of members. `told` is `None` if
+    /// the other nodes may have removed that process from their lists.
+    pub fn inherit(&mut self, now: Duration, list: Vec<Member>, told: Option<UntoldTime>) {
         let others = list.into_iter().filter(|member| {
             member.profile.name != self.own.name && member.profile.url != self.own.url
         });
@@ -195,15 +206,16 @@ impl Membership {
         self.has_inherited = true;
         self.version += u64::from(!self.others.is_empty());
         self.told_at = Some(now);
-        self.was_told = true;
-        self.was_removed = told_before.is_none();
-        self.told_before_start = told_before.unwrap_or_default();
+        self.was_told = told.is_none_or(|told| told.was_told);
+        self.was_removed = told.is_none();
+        self.told_before_start = told.map_or(Duration::ZERO, |told| told.before);
     }
 
     /// The node accepts requests.
     pub fn accepts(&mut self, now: Duration) {
         self.is_starting = false;
         self.announce_at = now;
+        self.serves_from(now);
         self.tick(now);
     }
 
@@ -212,12 +224,14 @@ impl Membership {
         self.is_open && !self.is_applying && self.applied == Some(self.version)
     }
 
-    /// Returns the time since the other nodes had this one in their lists. `None` if they may have removed it.
-    pub fn told_before(&self, now: Duration) -> Option<Duration> {
-        let told_at = self
-            .told_at
-            .filter(|_| self.was_told && !self.was_removed)?;
-        Some(now.saturating_sub(told_at) + self.told_before_start)
+    /// Returns what a process that replaces this one needs to know about the lists of the other nodes. `None` if they
+    /// may have removed this node.
+    pub fn told(&self, now: Duration) -> Option<UntoldTime> {
+        let told_at = self.told_at.filter(|_| !self.was_removed)?;
+        Some(UntoldTime {
+            before: now.saturating_sub(told_at) + self.told_before_start,
+            was_told: self.was_told,
+        })
     }
 
     /// Returns the next action.
@@ -367,9 +381,8 @@ impl Membership {
     pub fn deleted(&mut self, now: Duration, key: &str) {
         if key == key_of(&self.own.name) {
             // The other node with this name has left, or an earlier process of this node, whose deletion came late.
-            self.set_rival(None);
             self.was_removed |= self.echo.is_some();
-            self.announce_at = now;
+            self.name_is_free(now);
         } else {
             self.retain_others(|name, _| key_of(name) != key);
         }
@@ -394,8 +407,7 @@ impl Membership {
             .as_ref()
             .is_some_and(|rival| now >= rival.expires_at())
         {
-            self.set_rival(None);
-            self.announce_at = now;
+            self.name_is_free(now);
         }
         if self.is_current(now) {
             self.expire(now);
@@ -449,8 +461,9 @@ impl Membership {
         }
         let url = record.profile.url.clone();
         let is_older = (record.beat, record.instance) > (self.beat, self.instance);
-        // The others have the other node in place of this one.
-        self.was_removed = true;
+        // The others have the other node in place of this one. A single record may be of an earlier process of this
+        // node that was killed and had another URL: until it expires, it is like a longer start.
+        self.was_removed |= self.was_told || self.rival.is_some();
         if !self.is_announced || is_older {
             self.is_announced = false;
             self.echo = None;
@@ -514,6 +527,23 @@ impl Membership {
 
     fn uses_others(&self) -> bool {
         (self.is_open || self.has_inherited) && self.rival.is_none()
+    }
+
+    /// No other node has the name of this one any more.
+    fn name_is_free(&mut self, now: Duration) {
+        if self.rival.is_some() {
+            self.serves_from(now);
+        }
+        self.set_rival(None);
+        self.announce_at = now;
+    }
+
+    /// Nothing keeps the node out of the fleet from now on. The time in which a node that no other node has in its list
+    /// may miss changes begins.
+    fn serves_from(&mut self, now: Duration) {
+        if !self.was_told && !self.has_inherited {
+            self.told_at = Some(now);
+        }
     }
 
     /// A node with a rival uses no other node.

@@ -148,6 +148,45 @@ fn a_node_that_is_announced_long_after_its_start_purges_all_its_objects() {
 }
 
 #[test]
+fn a_long_start_purges_no_object_and_a_long_time_alone_after_it_purges_all() {
+    let accepts_at = Duration::from_secs(60);
+    for (alone, purges) in [(LASTS, false), (LASTS + at(1), true)] {
+        let mut node = Membership::new(profile("a", 1), 1, LASTS);
+        node.starts();
+        node.tick(at(0));
+        node.accepts(accepts_at);
+        node.watching(accepts_at);
+        node.received_all(accepts_at + alone);
+        let purged = purges_all_when_heard(&mut node, accepts_at + alone);
+        assert_eq!(purged, purges, "{alone:?}");
+    }
+}
+
+/// The earlier process was killed, and its record lasts for a while.
+#[test]
+fn a_node_that_starts_at_another_url_does_not_purge_its_objects_for_the_record_of_its_earlier_process()
+ {
+    let start = || {
+        let mut node = Membership::new(profile("a", 1), 1, LASTS);
+        node.starts();
+        node.watching(at(0));
+        assert!(node.heard(at(0), record("a", 2, 2, 9)).is_err());
+        node.received_all(at(0));
+        node.accepts(at(1));
+        node
+    };
+    let mut node = start();
+    node.tick(LASTS);
+    assert_eq!(node.rival(), None);
+    assert!(!purges_all_when_heard(&mut node, LASTS + at(1)));
+    // The other node runs: it has sent another record.
+    let mut node = start();
+    assert!(node.heard(at(2000), record("a", 2, 2, 10)).is_err());
+    node.tick(at(2000) + LASTS);
+    assert!(purges_all_when_heard(&mut node, at(2000) + LASTS));
+}
+
+#[test]
 fn a_node_that_the_others_have_removed_purges_all_its_objects_when_it_returns() {
     // Another node has its name for a moment.
     let mut node = member();
@@ -406,18 +445,22 @@ fn a_node_reads_the_records_and_announces_itself_when_it_accepts_requests() {
     assert!(heartbeat(&mut node).is_some());
 }
 
+fn told(before: Duration, was_told: bool) -> Option<UntoldTime> {
+    Some(UntoldTime { before, was_told })
+}
+
 /// Returns a process that replaces the node `a`, whose list was `a b`.
-fn successor(told_before: Option<Duration>) -> Membership {
+fn successor(told: Option<UntoldTime>) -> Membership {
     let mut node = Membership::new(profile("a", 1), 3, LASTS);
     let mut old = member();
     old.heard(at(0), record("b", 2, 2, 1)).expect("a record");
-    node.inherit(at(0), old.list(), told_before);
+    node.inherit(at(0), old.list(), told);
     node
 }
 
 #[test]
 fn a_process_that_replaces_another_one_begins_with_its_list_and_removes_members_as_that_one() {
-    let mut node = successor(Some(at(0)));
+    let mut node = successor(told(at(0), true));
     node.tick(at(1));
     let list = MembershipAction::Apply(node.list());
     assert_eq!(
@@ -445,18 +488,36 @@ fn a_process_that_replaces_another_one_begins_with_its_list_and_removes_members_
 
 #[test]
 fn a_process_that_replaces_another_one_knows_how_long_that_one_was_silent() {
-    let returns = |told_before, now| {
-        let mut node = successor(told_before);
+    let returns = |told, now| {
+        let mut node = successor(told);
+        node.accepts(at(0));
         node.watching(at(0));
         node.received_all(now);
         purges_all_when_heard(&mut node, now)
     };
     let silent = LASTS * 4;
-    assert!(!returns(Some(silent), LASTS * FORMER - silent));
-    assert!(returns(Some(silent), LASTS * FORMER - silent + at(1)));
+    assert!(!returns(told(silent, true), LASTS * FORMER - silent));
+    assert!(returns(told(silent, true), LASTS * FORMER - silent + at(1)));
     assert!(returns(None, at(0)));
     let mut old = member();
-    assert_eq!(old.told_before(at(7)), Some(at(7)));
+    assert_eq!(old.told(at(7)), told(at(7), true));
     old.deleted(at(8), "a");
-    assert_eq!(old.told_before(at(8)), None);
+    assert_eq!(old.told(at(8)), None);
+}
+
+#[test]
+fn a_process_that_replaces_one_that_was_never_in_a_list_applies_the_rule_of_a_start() {
+    let mut old = Membership::new(profile("a", 1), 1, LASTS);
+    old.starts();
+    old.tick(at(0));
+    old.accepts(at(1000));
+    let alone = at(3000);
+    assert_eq!(old.told(at(1000) + alone), told(alone, false));
+    for (now, purges) in [(LASTS - alone, false), (LASTS - alone + at(1), true)] {
+        let mut node = successor(told(alone, false));
+        node.accepts(at(1));
+        node.watching(at(1));
+        node.received_all(now);
+        assert_eq!(purges_all_when_heard(&mut node, now), purges, "{now:?}");
+    }
 }

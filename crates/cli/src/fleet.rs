@@ -64,7 +64,7 @@ impl FleetService {
         {
             let lasts = settings.member_ttl;
             let heartbeats = Arc::new(MembersClient::start(nats, MemberSettings { lasts })?);
-            let members = Arc::new(FleetMembers::new(fleet));
+            let members = Arc::new(FleetMembers::new(fleet.tls.is_some()));
             let node = AnnouncedNode {
                 profile,
                 is_draining,
@@ -74,7 +74,7 @@ impl FleetService {
                 inherited: inherited.map(members_of),
             };
             heartbeats.join(node, JOIN_MAX);
-            drop(members.fill(edge));
+            members.start(edge);
             edge.fleet_directory = Some(Arc::clone(&heartbeats) as _);
             service.directory = Some(Directory {
                 heartbeats,
@@ -88,7 +88,9 @@ impl FleetService {
     /// Announces the node, if the nodes announce themselves: the edge accepts requests.
     pub(crate) fn join(&self, reloader: &Reloader) {
         if let Some(directory) = &self.directory {
-            directory.members.run(reloader);
+            if !directory.members.run(reloader) {
+                directory.heartbeats.apply_again();
+            }
             directory.heartbeats.announce();
         }
     }

@@ -2,16 +2,18 @@
 //!
 //! The edge starts with the list that is known by then. A new list is a reload of the edge with the same settings
 //! otherwise. A reload of the configuration gets the present list. Both hold one lock, so that neither undoes the
-//! other.
+//! other. **Records of other nodes do not end a start**: an edge that cannot start with the list starts without other
+//! members, and tries the list when it runs.
 
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use edgeward_fleet::{AnnouncedState, Member, MemberList, NodeProfile};
-use edgeward_proxy::Reloader;
 use edgeward_proxy::config::{EdgeConfig, FleetConfig, FleetMember, OriginUrl};
+use edgeward_proxy::{Reloader, check_start};
 use edgeward_types::with_causes;
+use rustls_pki_types::ServerName;
 
 /// The members of the fleet of an edge.
 pub(crate) struct FleetMembers {
@@ -23,11 +25,10 @@ pub(crate) struct FleetMembers {
 }
 
 /// The list that the edge uses.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct CurrentList {
-    members: Vec<FleetMember>,
-    /// The fleet with which the edge starts.
-    at_start: FleetConfig,
+    /// The members by their records. Their entries depend on the configuration.
+    members: Vec<Member>,
     /// True if the edge is about to leave: it owns no key, whatever its configuration says.
     is_leaving: bool,
     /// True if the edge is stopping, and its list stays.
@@ -35,34 +36,54 @@ pub(crate) struct CurrentList {
 }
 
 impl FleetMembers {
-    /// Returns the list of an edge that will start with this fleet.
-    pub(crate) fn new(fleet: &FleetConfig) -> Self {
+    /// Returns the list of an edge that will start. `has_tls` is true if the nodes have certificates.
+    pub(crate) fn new(has_tls: bool) -> Self {
         Self {
             reloader: OnceLock::new(),
-            has_tls: AtomicBool::new(fleet.tls.is_some()),
-            list: Mutex::new(CurrentList {
-                members: Vec::new(),
-                at_start: fleet.clone(),
-                is_leaving: false,
-                is_final: false,
-            }),
+            has_tls: AtomicBool::new(has_tls),
+            list: Mutex::default(),
         }
     }
 
-    /// The edge runs. It gets the list if this has changed since its configuration was [filled](Self::fill).
-    pub(crate) fn run(&self, reloader: &Reloader) {
-        let list = self.lock();
+    /// Gives the present list to a configuration with which the edge starts, unless only this list keeps the edge from
+    /// starting.
+    pub(crate) fn start(&self, edge: &mut EdgeConfig) {
+        let alone = edge.clone();
+        drop(self.fill(edge));
+        if let Err(error) = check_start(edge)
+            && check_start(&alone).is_ok()
+        {
+            let error = with_causes(&error);
+            tracing::error!(
+                error,
+                "the list of the fleet's members cannot be used: this node starts without other members"
+            );
+            *edge = alone;
+        }
+    }
+
+    /// The edge runs. It gets the list if its configuration has another one. Returns false if the edge cannot use it:
+    /// it must then be [applied](MemberList::apply) again.
+    pub(crate) fn run(&self, reloader: &Reloader) -> bool {
+        let mut list = self.lock();
         _ = self.reloader.set(reloader.clone());
         let mut config = reloader.config();
-        let Some(fleet) = &config.fleet else { return };
-        let with_list = fleet.with_members(list.members.iter().cloned());
-        if with_list.members != fleet.members {
-            config.set_fleet(with_list);
-            if let Err(error) = reloader.reload(&config) {
-                let error = with_causes(&error);
-                tracing::error!(error, "the list of the fleet's members cannot be used");
-            }
+        let Some(fleet) = &config.fleet else {
+            return true;
+        };
+        let with_list = fleet.with_members(entries_of(fleet, &list.members));
+        if with_list.members == fleet.members {
+            return true;
         }
+        config.set_fleet(with_list);
+        let reloaded = reloader.reload(&config);
+        if let Err(error) = &reloaded {
+            let error = with_causes(error);
+            tracing::error!(error, "the list of the fleet's members cannot be used");
+            // A reload of the configuration does not fail for the same reason.
+            list.members.clear();
+        }
+        reloaded.is_ok()
     }
 
     /// Gives the present list to a configuration with which the edge starts or which a reload will apply. The list
@@ -71,15 +92,15 @@ impl FleetMembers {
         let list = self.lock();
         if let Some(fleet) = &edge.fleet {
             self.has_tls.store(fleet.tls.is_some(), Ordering::Relaxed);
-            let others = list
-                .members
-                .iter()
+            let others = entries_of(fleet, &list.members);
+            let others = others
+                .into_iter()
                 .filter(|member| member.name != fleet.name);
             let own = fleet.own().map(|own| FleetMember {
                 is_draining: own.is_draining || list.is_leaving,
                 ..own.clone()
             });
-            let fleet = fleet.with_members(others.cloned().chain(own));
+            let fleet = fleet.with_members(others.chain(own));
             edge.set_fleet(fleet);
         }
         list
@@ -104,27 +125,32 @@ impl MemberList for FleetMembers {
     fn check(&self, profile: &NodeProfile) -> Result<(), String> {
         let url = profile.url.parse::<OriginUrl>();
         let url = url.map_err(|error| format!("{}: {error}", profile.url))?;
-        match url.tls == self.has_tls.load(Ordering::Relaxed) {
-            true => Ok(()),
-            false => Err(format!(
+        if url.tls != self.has_tls.load(Ordering::Relaxed) {
+            return Err(format!(
                 "{}: only one of both nodes has certificates of the fleet",
                 profile.url
-            )),
+            ));
         }
+        if url.tls && ServerName::try_from(url.host.as_str()).is_err() {
+            return Err(format!(
+                "{}: no certificate can have the name of the host",
+                profile.url
+            ));
+        }
+        Ok(())
     }
 
     fn apply(&self, members: Vec<Member>) -> Result<(), String> {
         let mut list = self.lock();
         let Some(reloader) = self.reloader.get() else {
-            list.members = entries_of(&list.at_start, &members);
+            list.members = members;
             return Ok(());
         };
         let mut config = reloader.config();
         let Some(fleet) = config.fleet.as_ref().filter(|_| !list.is_final) else {
             return Ok(());
         };
-        let members = entries_of(fleet, &members);
-        let fleet = fleet.with_members(members.iter().cloned());
+        let fleet = fleet.with_members(entries_of(fleet, &members));
         config.set_fleet(fleet);
         let reloaded = reloader.reload(&config);
         reloaded.map_err(|error| with_causes(&error))?;
@@ -167,4 +193,36 @@ pub(crate) fn profile_of(fleet: &FleetConfig) -> Option<(NodeProfile, bool)> {
         weight: own.weight.get(),
     };
     Some((profile, own.is_draining))
+}
+
+#[cfg(test)]
+mod tests {
+    use edgeward_proxy::config::NodeGroup;
+
+    use super::*;
+
+    fn profile(url: &str) -> NodeProfile {
+        NodeProfile {
+            name: "b".into(),
+            url: url.into(),
+            group: NodeGroup::Edge,
+            weight: 100,
+        }
+    }
+
+    #[test]
+    fn a_record_with_a_url_that_this_node_cannot_ask_is_unusable() {
+        for (has_tls, url, is_usable) in [
+            (false, "http://127.0.0.1:1", true),
+            (false, "https://127.0.0.1:1", false),
+            (false, "127.0.0.1", false),
+            (true, "https://b.example", true),
+            (true, "https://[::1]:8443", true),
+            (true, "http://b.example", false),
+            (true, "https://b..example", false),
+        ] {
+            let checked = FleetMembers::new(has_tls).check(&profile(url));
+            assert_eq!(checked.is_ok(), is_usable, "{has_tls} {url}: {checked:?}");
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! Edges that announce themselves to their fleet by a server of NATS. Each is a process.
 
-use std::net::SocketAddr;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 
 use edgeward_testkit::client::{Client, metric};
@@ -11,6 +12,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
+use super::descriptors::with_limits;
 use super::run::{Server, get, output, status, text, until};
 use super::upgrade::UpgradableEdge;
 
@@ -56,6 +58,11 @@ impl Fleet {
 
     /// Starts a node of this name. Its configuration is in the file `FILE.toml`.
     fn node(&self, file: &str, name: &str) -> Node {
+        self.node_by(file, name, Server::start)
+    }
+
+    /// Starts a node by a function that gets the arguments of its process.
+    fn node_by(&self, file: &str, name: &str, start: impl FnOnce(&[&str]) -> Server) -> Node {
         let port = ReservedPort::any();
         let config = format!(
             "[[listener]]\naddress = \"127.0.0.1:0\"\n[origin]\nurl = \"{}\"\n\
@@ -65,7 +72,7 @@ impl Fleet {
         );
         let path = write(self.folder.path(), &format!("{file}.toml"), &config);
         Node {
-            server: Server::start(&["serve", "--json", "--config", &path]),
+            server: start(&["serve", "--json", "--config", &path]),
             _port: port,
         }
     }
@@ -79,6 +86,27 @@ impl Fleet {
 
     fn origin_url(&self) -> String {
         format!("http://{}", self.origin.addr())
+    }
+
+    /// Writes records to the bucket, or deletes them, by the protocol of NATS.
+    fn write_records(&self, names: &[String], record: impl Fn(&str) -> Option<String>) {
+        let url = self.nats.url();
+        let addr = url.strip_prefix("nats://").expect("a URL of NATS");
+        let mut stream = TcpStream::connect(addr).expect("connected");
+        let mut messages = "CONNECT {\"verbose\":false,\"headers\":true}\r\n".to_owned();
+        for name in names {
+            let subject = format!("$KV.edgeward-members.{name}");
+            let deletion = "NATS/1.0\r\nKV-Operation: DEL\r\n\r\n";
+            messages += &match record(name) {
+                Some(record) => format!("PUB {subject} {}\r\n{record}\r\n", record.len()),
+                None => format!("HPUB {subject} {0} {0}\r\n{deletion}\r\n", deletion.len()),
+            };
+        }
+        messages += "PING\r\n";
+        stream.write_all(messages.as_bytes()).expect("written");
+        let mut lines = BufReader::new(stream).lines();
+        let answered = lines.any(|line| line.expect("a line") == "PONG");
+        assert!(answered, "NATS has read all messages");
     }
 
     fn nodes(&self, names: &[&str]) -> Vec<Node> {
@@ -278,4 +306,39 @@ fn a_reload_during_a_drain_does_not_undo_it() {
     assert!(members_at(admin).contains("b:draining"));
     gate.open();
     assert_eq!(client.answer("GET").status, 200);
+}
+
+/// Method: the limit of open files of the node is too low for connections to the nodes of 200 records.
+#[test]
+fn a_node_starts_alone_if_it_cannot_start_with_the_records_of_others_and_uses_a_later_list() {
+    let Some(fleet) = Fleet::start() else { return };
+    let _a = fleet.node_by("a", "a", |args| {
+        // Records stay for this time in the bucket that this node creates.
+        let args = [args, &["--set=fleet.nats.member_ttl=300s"]].concat();
+        let server = Server::start(&args);
+        until("the bucket exists", || {
+            let metrics = get(server.addr("/admin"), "/metrics");
+            (metric(&metrics, "edgeward_fleet_directory_current") == 1.0).then_some(())
+        });
+        server
+    });
+    let names: Vec<_> = (0..200).map(|n| format!("x{n}")).collect();
+    fleet.write_records(&names, |name| {
+        Some(format!(
+            "{{\"version\":1,\"name\":\"{name}\",\"url\":\"http://127.0.0.1:1\",\"group\":\"edge\",\"weight\":100,\
+             \"state\":\"serving\",\"instance\":1,\"beat\":1,\"lasts_ms\":300000}}"
+        ))
+    });
+    let b = fleet.node_by("b", "b", |args| {
+        let args = [args, &["--workers=1"]].concat();
+        Server::from_command(with_limits(256, 256, &args))
+    });
+    assert_eq!(b.members(), "b:up");
+    get_all(&[&b]);
+    fleet.write_records(&names, |_| None);
+    wait_for(&[&b], "a:up b:up");
+    b.server.signal(Signal::TERM);
+    let (_, _, printed) = b.server.wait_for_end();
+    let refused = "the list of the fleet's members cannot be used";
+    assert!(printed.contains(refused), "{printed}");
 }

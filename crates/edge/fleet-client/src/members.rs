@@ -60,6 +60,7 @@ enum Command {
     /// The sender is called when the list is in use.
     Join(AnnouncedNode, SyncSender<()>),
     Announce,
+    ApplyAgain,
     SetOwn(NodeProfile, bool),
     Drain(SyncSender<()>),
     Stop {
@@ -97,6 +98,11 @@ impl MembersClient {
     /// Announces the node: it accepts requests.
     pub fn announce(&self) {
         self.send(Command::Announce);
+    }
+
+    /// Tries the list again after a pause: the edge does not use it, although [`MemberList::apply`] has accepted it.
+    pub fn apply_again(&self) {
+        self.send(Command::ApplyAgain);
     }
 
     /// Announces other settings of the node.
@@ -328,6 +334,7 @@ impl Driver {
                 });
             }
             (Command::Announce, Some(joined)) => joined.machine.accepts(now),
+            (Command::ApplyAgain, Some(joined)) => joined.machine.apply_again(now),
             (Command::SetOwn(profile, is_draining), Some(joined)) => {
                 joined.machine.set_own(now, profile, is_draining);
             }

@@ -399,6 +399,14 @@ impl Membership {
         self.tick(now);
     }
 
+    /// The edge does not use the list of an earlier action, although it was reported as applied. The list is tried
+    /// again after a pause.
+    pub fn apply_again(&mut self, now: Duration) {
+        self.applied = None;
+        self.apply_at = now + APPLY_AGAIN_AFTER;
+        self.tick(now);
+    }
+
     /// Sends heartbeats, and removes members that have sent none.
     pub fn tick(&mut self, now: Duration) {
         self.told_at.get_or_insert(now);

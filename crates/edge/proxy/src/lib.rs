@@ -37,7 +37,7 @@ pub use edge::hostile;
 pub use edge::{
     CacheIdentity, DiskTakeOver, Edge, EdgeHealth, Inheritance, InheritedSockets, LogReopener,
     QuicIdentity, REPLACED, ReloadError, Reloader, RunningEdge, SettingKey, StartError,
-    UpgradeSource, after_reload, metric_definitions, rehearse,
+    UpgradeSource, after_reload, check_start, metric_definitions, rehearse,
 };
 pub use exchange::h2_frames;
 pub use net::staple::StapleError;

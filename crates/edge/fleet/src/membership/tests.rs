@@ -350,6 +350,27 @@ fn lists_are_applied_one_after_the_other_with_pauses_and_again_after_a_failure()
 }
 
 #[test]
+fn a_list_that_is_not_in_use_after_all_is_applied_again() {
+    for is_under_way in [false, true] {
+        let mut node = member();
+        node.heard(at(0), record("b", 2, 2, 1)).expect("a record");
+        if !is_under_way {
+            node.applied(at(0), true);
+        }
+        actions(&mut node);
+        node.apply_again(at(1));
+        if is_under_way {
+            node.applied(at(2), true);
+        }
+        node.tick(APPLY_AGAIN_AFTER);
+        let is_apply = |action: &MembershipAction| matches!(action, MembershipAction::Apply(_));
+        assert!(!actions(&mut node).iter().any(is_apply));
+        node.tick(APPLY_AGAIN_AFTER + at(1));
+        assert!(actions(&mut node).iter().any(is_apply), "{is_under_way}");
+    }
+}
+
+#[test]
 fn a_node_that_leaves_drains_first_and_deletes_its_record() {
     let mut node = member();
     node.ready(at(1));

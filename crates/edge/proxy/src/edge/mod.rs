@@ -40,7 +40,7 @@ pub use generations::LogReopener;
 pub use handover::{DiskTakeOver, UpgradeSource};
 pub use inherit::{CacheIdentity, Inheritance, InheritedSockets, QuicIdentity};
 pub use metrics::metric_definitions;
-pub use rehearse::{SettingKey, rehearse};
+pub use rehearse::{SettingKey, check_start, rehearse};
 pub use reload::{ReloadError, Reloader, after_reload};
 pub use start::{Edge, RunningEdge};
 pub use start_error::StartError;

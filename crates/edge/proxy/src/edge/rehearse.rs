@@ -15,6 +15,7 @@ use super::generation::servers_of;
 use super::start_error::StartError;
 use crate::cache::disk::DiskError;
 use crate::config::{EdgeConfig, ListenAddress, LogDestination};
+use crate::net::descriptors;
 use crate::net::tls::{ListenerKeys, SiteKeys};
 
 /// The setting to which an error of [`rehearse`] belongs: the key of the configuration file.
@@ -102,6 +103,14 @@ pub fn rehearse(config: &EdgeConfig) -> Vec<(SettingKey, StartError)> {
         }
     }
     errors
+}
+
+/// Checks the settings of an edge and the limit of open files, as a start does before it opens anything. Unlike
+/// [`rehearse`], this tries no address and reads no files but those of origins.
+pub fn check_start(config: &EdgeConfig) -> Result<(), StartError> {
+    check(config)?;
+    descriptors::check(config)?;
+    servers_of(config, None).map(drop)
 }
 
 /// Checks that this machine has the address. The port is not bound, because a running edge may have it.

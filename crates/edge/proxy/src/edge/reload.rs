@@ -212,10 +212,7 @@ impl Reloader {
         })?;
         let wanted = Arc::new(config.clone());
         let mut config = config;
-        descriptors::fit(&mut config).map_err(|too_few| StartError::OpenFiles {
-            limit: too_few.limit,
-            needed: too_few.needed,
-        })?;
+        descriptors::fit(&mut config).map_err(StartError::from)?;
 
         // Everything that may fail.
         let present = Arc::clone(&listeners.borrow());

@@ -69,10 +69,7 @@ impl Edge {
         } = inheritance;
         check(&config)?;
         let wanted = Arc::new(config.clone());
-        descriptors::fit(&mut config).map_err(|too_few| StartError::OpenFiles {
-            limit: too_few.limit,
-            needed: too_few.needed,
-        })?;
+        descriptors::fit(&mut config)?;
         let workers = config.workers.get();
         let certificates = file_states(&config);
         let credentials = credential_states(&config);

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use crate::cache::disk::DiskError;
 use crate::config::{FleetError, ListenAddress, ORIGINS_MAX, ReadCredentialsError};
+use crate::net::descriptors::TooFewDescriptors;
 use crate::net::tls::TlsError;
 use crate::observe::access_log::AccessLogError;
 use crate::origin::ConnectorError;
@@ -153,4 +154,10 @@ pub enum StartError {
         /// The cause.
         source: io::Error,
     },
+}
+
+impl From<TooFewDescriptors> for StartError {
+    fn from(TooFewDescriptors { limit, needed }: TooFewDescriptors) -> Self {
+        Self::OpenFiles { limit, needed }
+    }
 }

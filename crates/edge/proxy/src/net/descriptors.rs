@@ -50,6 +50,12 @@ pub(crate) fn fit(config: &mut EdgeConfig) -> Result<(), TooFewDescriptors> {
     Ok(())
 }
 
+/// Returns an error if [`fit`] would.
+pub(crate) fn check(config: &EdgeConfig) -> Result<(), TooFewDescriptors> {
+    let Some(limit) = limit() else { return Ok(()) };
+    fit_into(&mut config.clone(), limit).map(drop)
+}
+
 /// A bound that was lowered.
 #[derive(Debug, PartialEq, Eq)]
 struct Lowered {

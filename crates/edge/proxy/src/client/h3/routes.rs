@@ -243,8 +243,8 @@ impl Routes {
     /// One in 128 ids that clients make up names some endpoint, half of these one of a later process. This process
     /// does not know it, so the datagram is handled as one whose id is not ours.
     ///
-    /// An answer to a Retry of an earlier process belongs to the receiver: the token proves the address of the client
-    /// to all processes, and the earlier one accepts no connections any more. If it has accepted this one already, the
+    /// An answer to a Retry belongs to the receiver: the token proves the address of the client to all endpoints, and
+    /// the one that made the Retry perhaps accepts no connections any more. If it has accepted this one already, the
     /// client ignores the second response (RFC 9000 §7.2).
     pub(super) fn owner(&self, receiver: EndpointName, datagram: &[u8]) -> Owner {
         let (id, unknown) = match Destination::of(datagram) {
@@ -255,10 +255,9 @@ impl Routes {
         let Some(IdName { endpoint, is_retry }) = self.keys.ids.name(id) else {
             return unknown;
         };
-        let is_of_this_process = endpoint.generation == self.identity.generation;
         match endpoint {
             endpoint if endpoint == receiver => Owner::Receiver,
-            _ if is_retry && !is_of_this_process => unknown,
+            _ if is_retry => unknown,
             endpoint if !self.is_later(endpoint) => Owner::Other(endpoint),
             _ => unknown,
         }

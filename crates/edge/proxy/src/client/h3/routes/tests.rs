@@ -87,13 +87,13 @@ fn a_datagram_of_a_later_process_is_dropped_unless_it_may_begin_a_connection() {
 }
 
 #[test]
-fn an_answer_to_a_retry_reaches_its_worker_or_the_newest_process() {
+fn an_answer_to_a_retry_belongs_to_the_endpoint_that_receives_it() {
     let first = Routes::new();
     let inbox = first.open_inbox().expect("a socket pair");
     let other = first.open_inbox().expect("a socket pair").endpoint;
     let answer = first.answer_to_retry(inbox.endpoint);
     assert_eq!(first.owner(inbox.endpoint, &answer), Owner::Receiver);
-    assert_eq!(first.owner(other, &answer), Owner::Other(inbox.endpoint));
+    assert_eq!(first.owner(other, &answer), Owner::Receiver);
     let second = Routes::after(first.identity(), first.inboxes().expect("copies"));
     let newest = second.open_inbox().expect("a socket pair").endpoint;
     assert_eq!(second.owner(newest, &answer), Owner::Receiver);

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 
 use bytes::BytesMut;
 use edgeward_h3::{FrameDecoder, FrameEvent, FrameLimits, StreamKind};
-use edgeward_proxy::{Edge, Inheritance, InheritedSockets, RunningEdge};
+use edgeward_proxy::{Edge, EdgeConfig, Inheritance, InheritedSockets, RunningEdge};
 use edgeward_testkit::client::metric;
 use edgeward_testkit::{Answer, Gate};
 use quinn::{Connection, ConnectionError, ReadError};
@@ -20,8 +20,12 @@ use crate::client::{PREFACE, connect, connect_from, connect_quic, endpoint, head
 use crate::identity::SelfSigned;
 use crate::support::{Client, TIMEOUT, pattern, run};
 
-/// Starts the edge that replaces `edge`, with those sockets of it that `is_passed` selects.
-fn start_successor(edge: &RunningEdge, is_passed: impl Fn(&str) -> bool) -> RunningEdge {
+/// Starts an edge beside `edge`, with those sockets of it that `is_passed` selects. It does not read those of UDP.
+fn start_beside(
+    edge: &RunningEdge,
+    config: &EdgeConfig,
+    is_passed: impl Fn(&str) -> bool,
+) -> RunningEdge {
     let source = edge.upgrade_source();
     let mut sockets = InheritedSockets::default();
     for (name, socket) in source.sockets().expect("descriptors are free") {
@@ -34,18 +38,27 @@ fn start_successor(edge: &RunningEdge, is_passed: impl Fn(&str) -> bool) -> Runn
         predecessor: Some(source.cache_identity()),
         quic: Some(source.quic_identity()),
     };
-    let new = Edge::start_with(edge.reloader().config(), inheritance).expect("the edge starts");
+    let new = Edge::start_with(config.clone(), inheritance).expect("the edge starts");
     assert!(new.takes_quic());
-    source.leave_quic();
-    new.quic_take_over()();
     new
+}
+
+/// Lets `new` read the sockets of UDP instead of `edge`.
+fn take_over(edge: &RunningEdge, new: &RunningEdge) {
+    edge.upgrade_source().leave_quic();
+    new.quic_take_over()();
+}
+
+/// Lets an edge finish its requests after another one has taken over.
+fn end(edge: RunningEdge) -> JoinHandle<()> {
+    std::thread::spawn(move || edge.shutdown_for_successor(TIMEOUT, || ()))
 }
 
 /// Replaces an edge, which finishes its requests.
 fn upgrade(edge: RunningEdge) -> (RunningEdge, JoinHandle<()>) {
-    let new = start_successor(&edge, |_| true);
-    let ending = std::thread::spawn(move || edge.shutdown_for_successor(TIMEOUT, || ()));
-    (new, ending)
+    let new = start_beside(&edge, &edge.reloader().config(), |_| true);
+    take_over(&edge, &new);
+    (new, end(edge))
 }
 
 /// Waits for the end of an edge, while the clients carry on.
@@ -279,7 +292,10 @@ fn the_clients_of_a_process_that_is_gone_get_a_stateless_reset() {
     run(async {
         let client = http3.connect().await;
         assert_eq!(client.get("/page").await.body, b"hello");
-        let _new = start_successor(&http3.bed.edge, |name| !name.starts_with("quic-inbox"));
+        let edge = &http3.bed.edge;
+        let is_passed = |name: &str| !name.starts_with("quic-inbox");
+        let new = start_beside(edge, &edge.reloader().config(), is_passed);
+        take_over(edge, &new);
         // The old edge may still receive what it is about to read.
         while let Ok((mut sending, mut receiving)) = client.quic.open_bi().await {
             _ = sending.write_all(&head("GET", "/page", &[])).await;
@@ -340,8 +356,8 @@ impl Relay {
     }
 }
 
-/// Method: a relay holds the client's answer to the Retry back until the new process reads the sockets. A request keeps
-/// the old process.
+/// Method: a relay holds the client's answer to the Retry back until the new process reads the sockets. That process
+/// has started before, because a token is valid for 15 s. A request keeps the old process.
 #[test]
 fn a_retry_of_the_old_process_is_answered_by_the_new_one() {
     let http3 = Http3Bed::with_config(|config| {
@@ -357,6 +373,8 @@ fn a_retry_of_the_old_process_is_answered_by_the_new_one() {
         let client = connect(addr, &identity).await;
         let held = client.send("GET", "/last", &[]).await;
         last.reached_by(1).await;
+        let edge = http3.bed.edge;
+        let new = start_beside(&edge, &edge.reloader().config(), |_| true);
         let relay = Relay::new(addr).await;
         let connecting = tokio::spawn({
             let endpoint = endpoint(&identity);
@@ -364,7 +382,8 @@ fn a_retry_of_the_old_process_is_answered_by_the_new_one() {
             async move { connect_from(endpoint, relay).await.get("/page").await }
         });
         relay.pass(1).await;
-        let (_new, ending) = upgrade(http3.bed.edge);
+        take_over(&edge, &new);
+        let ending = end(edge);
         let answer = tokio::select! {
             () = relay.pass(usize::MAX) => unreachable!("the relay passes all datagrams"),
             answer = connecting => answer.expect("the client gets a response"),

@@ -3,7 +3,7 @@
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use edgeward_h3::ErrorCode;
@@ -138,15 +138,24 @@ async fn answer(
         Answer::Retry => {
             worker.counters.quic_retries.increment();
             inbox.makes_retry.store(true, Ordering::Relaxed);
+            let _made = RetryMade(&inbox.makes_retry);
             if let Err(error) = incoming.retry() {
                 error.into_incoming().ignore();
             }
-            inbox.makes_retry.store(false, Ordering::Relaxed);
         }
         Answer::Ignore => {
             worker.counters.quic_ignored.increment();
             incoming.ignore();
         }
+    }
+}
+
+/// Clears the flag that an endpoint makes a Retry, also after a panic.
+struct RetryMade<'a>(&'a AtomicBool);
+
+impl Drop for RetryMade<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
     }
 }
 

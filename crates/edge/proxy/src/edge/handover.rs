@@ -30,6 +30,7 @@ use super::start_error::StartError;
 use super::worker_thread::{Listeners, Stop};
 use crate::cache::disk::{DiskError, DiskTier};
 use crate::cache::successor::{ForwardedChange, Receipt};
+use crate::client::h3::socket::bind_rest;
 use crate::path::worker::Shared;
 use crate::rt::panics::lock;
 
@@ -58,7 +59,10 @@ impl RunningEdge {
     /// Returns a function that begins to read the sockets of UDP. Call it when the process before this one has stopped.
     pub fn quic_take_over(&self) -> impl Fn() + Send + Sync + 'static {
         let routes = Arc::clone(&self.generations.routes);
-        move || routes.read_sockets()
+        move || {
+            bind_rest(&routes.open_sockets());
+            routes.read_sockets();
+        }
     }
 
     /// Counts that this process has replaced another.

@@ -3,6 +3,7 @@
 
 use std::cell::Cell;
 use std::net::{SocketAddr, UdpSocket};
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -16,7 +17,9 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::Http3Bed;
-use crate::client::{PREFACE, connect, connect_from, connect_quic, endpoint, head, open_uni};
+use crate::client::{
+    H3Client, PREFACE, connect, connect_from, connect_quic, endpoint, head, open_uni,
+};
 use crate::identity::SelfSigned;
 use crate::support::{Client, TIMEOUT, pattern, run};
 
@@ -260,6 +263,49 @@ fn an_upgrade_passes_the_sockets_of_removed_listeners() {
         assert_eq!(last.answer().await.body, b"last");
         join(ending).await;
     });
+}
+
+/// Sockets of additional workers get no datagrams before the new process reads them.
+///
+/// Method: the kernel would choose one of three sockets by the port, so two of three clients would lose all datagrams.
+#[test]
+fn connections_survive_upgrades_to_more_workers_that_take_long_or_fail() {
+    let http3 = Http3Bed::with_config(|config| config.workers = NonZeroUsize::MIN);
+    http3.bed.origin.on("/page", Answer::ok("hello"));
+    let (addr, identity) = (http3.bed.addr(), http3.identity);
+    run(async {
+        let mut clients = Vec::new();
+        for _ in 0..16 {
+            clients.push(connect(addr, &identity).await);
+        }
+        let edge = http3.bed.edge;
+        let mut config = edge.reloader().config();
+        config.workers = NonZeroUsize::new(3).expect("not zero");
+        for _ in 0..2 {
+            let new = start_beside(&edge, &config, |_| true);
+            request_of_each(&clients).await;
+            let stopping = tokio::task::spawn_blocking(|| drop(new));
+            request_of_each(&clients).await;
+            stopping.await.expect("the new edge stops");
+            request_of_each(&clients).await;
+        }
+        let new = start_beside(&edge, &config, |_| true);
+        take_over(&edge, &new);
+        // The old edge answers through its inbox.
+        request_of_each(&clients).await;
+        let ending = end(edge);
+        drop(clients);
+        for _ in 0..16 {
+            request_of_each(&[connect(addr, &identity).await]).await;
+        }
+        join(ending).await;
+    });
+}
+
+async fn request_of_each(clients: &[H3Client]) {
+    for client in clients {
+        assert_eq!(client.get("/page").await.body, b"hello");
+    }
 }
 
 /// The new process would not know the endpoint of a later socket, and would answer its clients with a reset.

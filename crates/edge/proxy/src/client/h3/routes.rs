@@ -175,12 +175,18 @@ impl Routes {
     /// Returns copies of the sockets of all endpoints that have not closed, for the process that replaces this one. The
     /// kernel sends each of them datagrams of new connections.
     pub(crate) fn sockets(&self) -> io::Result<Vec<(String, OwnedFd)>> {
+        let open = self.open_sockets().into_iter();
+        open.map(|(listener, socket)| Ok((listener, socket.try_clone()?)))
+            .collect()
+    }
+
+    /// Returns the sockets of all endpoints that have not closed, with the names of their listeners.
+    pub(crate) fn open_sockets(&self) -> Vec<(String, Arc<OwnedFd>)> {
         let sockets = lock(&self.sockets);
         let open = sockets
             .iter()
             .filter_map(|(listener, socket)| Some((listener.clone(), socket.upgrade()?)));
-        open.map(|(listener, socket)| Ok((listener, socket.try_clone()?)))
-            .collect()
+        open.collect()
     }
 
     /// Returns copies of the sending ends of all open inboxes, for the process that replaces this one.

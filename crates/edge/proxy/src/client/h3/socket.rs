@@ -35,7 +35,7 @@ pub(crate) fn bind(addr: SocketAddr, workers: usize, shared: bool) -> io::Result
 }
 
 /// Divides sockets of another process between the workers. That process may have another number of workers: a worker
-/// then has several sockets, or one that is new.
+/// then has several sockets, or one that is new and not [bound](bind_rest) yet.
 pub(crate) fn adopt(sockets: Vec<OwnedFd>, workers: usize) -> io::Result<Vec<Vec<OwnedFd>>> {
     let addr = SockRef::from(&sockets[0]).local_addr()?.as_socket();
     let mut divided: Vec<Vec<OwnedFd>> = (0..workers).map(|_| Vec::new()).collect();
@@ -44,16 +44,42 @@ pub(crate) fn adopt(sockets: Vec<OwnedFd>, workers: usize) -> io::Result<Vec<Vec
     }
     for of_worker in divided.iter_mut().filter(|sockets| sockets.is_empty()) {
         let addr = addr.ok_or(io::ErrorKind::InvalidInput)?;
-        of_worker.push(bind_another(addr)?);
+        of_worker.push(new_socket(addr)?.into());
     }
     Ok(divided)
 }
 
+/// Binds the new sockets of [`adopt`] to the addresses of the other sockets of their listeners. The kernel then chooses
+/// them for some datagrams of all connections. Call this function when the other process has stopped reading: its
+/// connections would lose these datagrams before. Workers do not share a socket instead, because the two datagrams of a
+/// large ClientHello would reach two endpoints.
+pub(crate) fn bind_rest(sockets: &[(String, Arc<OwnedFd>)]) {
+    for (listener, socket) in sockets {
+        let mut of_listener = sockets.iter().filter(|(other, _)| other == listener);
+        if bound_addr(socket).is_none()
+            && let Some(addr) = of_listener.find_map(|(_, socket)| bound_addr(socket))
+            && let Err(error) = bind_shared(&SockRef::from(socket), addr)
+        {
+            tracing::error!(listener, %error, "a worker accepts no QUIC connections");
+        }
+    }
+}
+
+/// Returns the address of a socket. `None` if it is not bound.
+fn bound_addr(socket: &OwnedFd) -> Option<SocketAddr> {
+    let addr = SockRef::from(socket).local_addr().ok()?.as_socket();
+    addr.filter(|addr| addr.port() != 0)
+}
+
 fn bind_another(addr: SocketAddr) -> io::Result<OwnedFd> {
     let socket = new_socket(addr)?;
-    socket.set_reuse_port(true)?;
-    socket.bind(&addr.into())?;
+    bind_shared(&socket, addr)?;
     Ok(socket.into())
+}
+
+fn bind_shared(socket: &Socket, addr: SocketAddr) -> io::Result<()> {
+    socket.set_reuse_port(true)?;
+    socket.bind(&addr.into())
 }
 
 fn new_socket(addr: SocketAddr) -> io::Result<Socket> {
@@ -333,5 +359,26 @@ mod tests {
             let counts: Vec<_> = divided.iter().map(|all| all.len().to_string()).collect();
             assert_eq!(counts.join(" "), expected);
         }
+    }
+
+    /// The kernel would send a bound socket datagrams of connections of the process before.
+    #[test]
+    fn the_sockets_of_additional_workers_are_bound_by_a_second_step() {
+        let any_port = "127.0.0.1:0".parse().expect("the address is valid");
+        let routes = Routes::after(Routes::new().identity(), []);
+        let mut expected = Vec::new();
+        let mut parts = Vec::new();
+        for listener in ["first", "second"] {
+            let inherited = bind(any_port, 1, false).expect("a port is free");
+            expected.extend([bound_addr(&inherited[0]); 3]);
+            let divided = adopt(inherited, 3).expect("the socket is bound");
+            let sockets = divided.into_iter().flatten().collect();
+            let of_listener = EndpointParts::of_sockets(listener, sockets, &routes);
+            parts.extend(of_listener.expect("descriptors are free"));
+        }
+        let addrs = || parts.iter().map(|parts| bound_addr(&parts.socket));
+        assert_eq!(addrs().flatten().count(), 2);
+        bind_rest(&routes.open_sockets());
+        assert_eq!(addrs().collect::<Vec<_>>(), expected);
     }
 }

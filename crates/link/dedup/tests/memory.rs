@@ -113,8 +113,8 @@ fn frames_of_one_byte_take_little_more_memory_than_their_window() {
 
 /// Answers that the peer does not read take at most 8 MiB of memory before its connection is closed.
 ///
-/// Method: frames that cause only NAKs, only acknowledgements, or an acknowledgement and a STOP. All receivers are kept,
-/// so that none has the memory of another.
+/// Method: frames that cause only NAKs, only acknowledgements, or an acknowledgement and a STOP. All receivers are
+/// kept, so that none has the memory of another.
 #[test]
 fn answers_that_are_not_read_take_little_memory() {
     type Make = fn(StreamId) -> Frame<'static>;

@@ -587,8 +587,8 @@ impl Sender {
             let is_bypassed = outgoing.is_bypassed();
             let mut sent = false;
             if let Some((missing, bytes)) = outgoing.missing(resources.knowledge) {
-                // A peer can refuse references to any number of bytes. The first piece of a stream may exceed the limit,
-                // because its acknowledgement needs no other piece.
+                // A peer can refuse references to any number of bytes. The first piece of a stream may exceed the
+                // limit, because its acknowledgement needs no other piece.
                 let limit = self.config.unacked_max;
                 let fits = bytes == 0
                     || unacked + bytes <= limit

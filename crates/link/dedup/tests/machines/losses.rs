@@ -89,8 +89,8 @@ fn a_nak_is_sent_again_after_the_loss_of_a_connection() {
     }
 }
 
-/// If the peer refuses references to more bytes than the sender may keep, the sender loads their bytes in turns, and the
-/// body arrives.
+/// If the peer refuses references to more bytes than the sender may keep, the sender loads their bytes in turns, and
+/// the body arrives.
 ///
 /// Method: the receiver loses all chunks of a body of eight times the limit before the body is sent again. Half of the
 /// runs read the body from several streams at once.

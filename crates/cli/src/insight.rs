@@ -218,6 +218,7 @@ impl State {
                 "byte_hit_ratio": point.estimate.byte_hit_ratio,
                 "origin_bytes_per_second": point.estimate.origin_bytes_per_second,
                 "disk_bytes_per_second": point.disk_bytes_per_second,
+                "filling": point.is_filling,
             })
         });
         json!({
@@ -248,6 +249,8 @@ impl State {
                 "hit_ratio_error": point.hit_ratio_error,
                 "byte_hit_ratio": point.byte_hit_ratio,
                 "origin_bytes_per_second": point.origin_bytes_per_second,
+                // True: the simulated cache has never been full, so the hit ratio is a lower bound.
+                "filling": point.is_filling,
             })
         });
         json!({

@@ -232,6 +232,7 @@ fn settings_of(what_if: &Value) -> anyhow::Result<Vec<Setting>> {
             hit_ratio_error: number("hit_ratio_error")?,
             byte_hit_ratio: number("byte_hit_ratio")?,
             origin_bytes_per_second: number("origin_bytes_per_second")?,
+            is_filling: point["filling"] == true,
         })
     });
     let settings: Option<Vec<_>> = settings.collect();
@@ -291,6 +292,9 @@ fn text(advice: &Advice, what_if: &Value) -> String {
     );
     if what_if["uncertain"] == true {
         text += "uncertain: a few objects have most requests of the sample, so errors are larger\n";
+    }
+    if present.is_filling {
+        text += "the present memory is not full yet: all hit ratios are lower bounds, and those of more memory most\n";
     }
     text + &changes_text(advice)
 }
@@ -353,6 +357,7 @@ fn disks_of(what_if: &Value) -> Vec<DiskSetting> {
             hit_ratio_error: number("hit_ratio_error")?,
             origin_bytes_per_second: number("origin_bytes_per_second")?,
             disk_bytes_per_second: number("disk_bytes_per_second")?,
+            is_filling: point["filling"] == true,
         })
     });
     settings.collect::<Option<_>>().unwrap_or_default()

@@ -42,7 +42,7 @@ fn requests(round: usize) -> Vec<Sent> {
                 format!("/film/{n}.mp4"),
                 ("range", "bytes=10-2000"),
             ),
-            site(format!("/bare/{new}")),
+            site(format!("/bare/{n}")),
             site(format!("/long/{n}")),
         ]);
     }
@@ -74,7 +74,7 @@ fn faulty_answer(request: &RecordedRequest) -> Answer {
             .header("content-type", "text/css")
             .header("set-cookie", "tracker=1"),
         "news" => page(fresh(answer, 600)).header("vary", "User-Agent"),
-        "bare" => page(answer).header("cache-control", "max-age=600"),
+        "bare" => page(answer).header("cache-control", "max-age=1"),
         "film" => fresh(Answer::pattern(1991).with_status(206), 600)
             .header("content-range", "bytes 10-2000/9000")
             .header("content-type", "video/mp4"),

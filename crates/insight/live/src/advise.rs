@@ -17,6 +17,8 @@ pub struct Setting {
     pub byte_hit_ratio: f64,
     /// Bytes of bodies that the origin would send, per second.
     pub origin_bytes_per_second: f64,
+    /// True if the simulated cache has never been full, so that the hit ratio is a lower bound.
+    pub is_filling: bool,
 }
 
 /// The recommended changes. Both are possible at the same time.
@@ -29,7 +31,8 @@ pub struct Advice {
     /// The least memory, with its policy, that is within [`NEAR_BEST`] of the best of all settings, if it brings
     /// clearly more hits than the best policy with the present memory.
     pub memory: Option<Setting>,
-    /// Less memory with nearly as many hits as the present setting, by its policy, if no more memory is recommended.
+    /// Less memory with nearly as many hits as the present setting, by its policy, if no more memory is recommended and
+    /// the present memory has been full.
     pub less_memory: Option<Setting>,
 }
 
@@ -50,6 +53,8 @@ pub struct DiskSetting {
     pub origin_bytes_per_second: f64,
     /// Bytes that are written to the disk, per second.
     pub disk_bytes_per_second: f64,
+    /// True if the simulated disk has never been full, so that the hit ratio is a lower bound.
+    pub is_filling: bool,
 }
 
 /// Returns the recommended disk: the least capacity that is within [`NEAR_BEST`] of the best of all settings, with the
@@ -74,7 +79,7 @@ pub fn advise_disk(settings: &[DiskSetting]) -> Option<&DiskSetting> {
     let gain = new.hit_ratio - present.hit_ratio;
     let error = new.hit_ratio_error.hypot(present.hit_ratio_error);
     let is_better = gain >= GAIN_MIN.max(2.0 * error);
-    let saves = new.capacity_bytes < present.capacity_bytes
+    let saves = (new.capacity_bytes < present.capacity_bytes && !present.is_filling)
         || (new.capacity_bytes == present.capacity_bytes
             && new.disk_bytes_per_second <= FEWER_WRITES * present.disk_bytes_per_second);
     (is_better || (saves && gain >= -SMALL_LOSS)).then_some(new)
@@ -112,7 +117,7 @@ pub fn advise(settings: &[Setting]) -> Option<Advice> {
     });
     let less_memory = less
         .min_by_key(|setting| setting.capacity_bytes)
-        .filter(|_| memory.is_none());
+        .filter(|_| memory.is_none() && !present.is_filling);
     Some(Advice {
         present: present.clone(),
         policy: policy.cloned(),
@@ -181,6 +186,7 @@ mod tests {
                         hit_ratio_error: error,
                         byte_hit_ratio: *hit_ratio,
                         origin_bytes_per_second: 1.0,
+                        is_filling: false,
                     })
             });
         rows.collect()
@@ -275,6 +281,7 @@ mod tests {
                         hit_ratio_error: 0.001,
                         origin_bytes_per_second: 1.0,
                         disk_bytes_per_second: *written,
+                        is_filling: false,
                     })
             });
             let rows: Vec<_> = rows.collect();
@@ -282,6 +289,15 @@ mod tests {
             assert_eq!(found, expected, "{rows:?}");
         }
         assert_eq!(advise_disk(&[]), None);
+    }
+
+    #[test]
+    fn memory_that_has_never_been_full_is_not_reduced() {
+        for is_filling in [false, true] {
+            let mut settings = settings(0.001, &[("lru", &[0.5, 0.501])]);
+            settings[1].is_filling = is_filling;
+            assert_eq!(names(&settings)[2].is_none(), is_filling);
+        }
     }
 
     #[test]

@@ -55,6 +55,8 @@ pub struct DiskPoint {
     pub estimate: Estimate,
     /// Bytes that are written to the disk, per second.
     pub disk_bytes_per_second: f64,
+    /// True if the simulated disk has never been full. Its hit ratio is then a lower bound.
+    pub is_filling: bool,
 }
 
 impl DiskWhatIf {
@@ -189,14 +191,16 @@ impl DiskWhatIf {
         let calibration =
             present.map_or(Calibration::NONE, |at| calibration(&sum, &sum.misses()[at]));
         let settings = settings(&self.config);
-        let points = settings.zip(sum.misses().iter().zip(sum.disk_bytes()));
+        let simulated = sum.misses().iter().zip(sum.disk_bytes()).zip(&self.disks);
+        let points = settings.zip(simulated);
         let points = points.map(
-            |((admission, size, capacity_bytes), (misses, disk_bytes))| DiskPoint {
+            |((admission, size, capacity_bytes), ((misses, disk_bytes), disk))| DiskPoint {
                 admission,
                 size,
                 capacity_bytes,
                 estimate: estimate(misses, &sum, &calibration, seconds),
                 disk_bytes_per_second: disk_bytes / seconds,
+                is_filling: !disk.has_filled(),
             },
         );
         Some((sum.samples(), points.collect()))

@@ -245,6 +245,10 @@ impl Faults {
         }
         let age = seen.at.since(before.fetched_at);
         let repeats = parsed.is_fetch && parsed.is_known && is_same != Some(false);
+        let has_expired = parsed.is_fetch
+            && parsed.is_known
+            && before.lifetime_ms > 0
+            && seen.at >= before.fresh_until;
         let evidence = &mut self.evidence;
         let mut add = |kind, lifetime: Duration| {
             // An unknown body may be another one each time.
@@ -283,15 +287,13 @@ impl Faults {
             } else if has_none && !head.has_expires && !states_lifetime(head.cache_control) {
                 add(FaultKind::NoLifetime, lifetime);
             }
-            if seen.object.is_some_and(|it| !it.has_validator) {
+            // A fetch of a fresh response has another cause, such as an eviction. A validator would not shorten it.
+            if has_expired && seen.object.is_some_and(|it| !it.has_validator) {
                 let stale = Duration::from_millis(before.lifetime_ms) + STALE_USE;
                 add(FaultKind::NoValidator, stale);
             }
         }
-        let ended = parsed.is_fetch
-            && parsed.is_known
-            && (1..SHORT_LIFETIME_MS).contains(&before.lifetime_ms)
-            && seen.at >= before.fresh_until;
+        let ended = has_expired && before.lifetime_ms < SHORT_LIFETIME_MS;
         if ended && is_same.is_some() {
             let fault = (FaultKind::ShortLifetime, seen.site, pattern);
             let is_hit = repeats && age < longer_lifetime(before.lifetime_ms);
@@ -639,10 +641,15 @@ const fn default_lifetime(is_static: bool) -> Duration {
     Duration::from_secs(if is_static { 86_400 } else { 60 })
 }
 
-/// Returns the lifetime to set in place of a short one.
+/// Returns the lifetime to set in place of a short one: ten times as long, from ten minutes on in whole minutes. The
+/// age of a response shortens its lifetime by some seconds.
 fn longer_lifetime(lifetime_ms: u64) -> Duration {
-    let seconds = lifetime_ms.div_ceil(1000).max(1);
-    Duration::from_secs(10 * seconds)
+    let seconds = 10 * lifetime_ms.div_ceil(1000).max(1);
+    Duration::from_secs(if seconds < 600 {
+        seconds
+    } else {
+        seconds.next_multiple_of(60)
+    })
 }
 
 /// The memory of the table of evidence, of exclusions and of the names of hosts.

@@ -66,6 +66,8 @@ pub(crate) struct Mini {
     tier: AnyTier,
     hits: HitRecorder,
     residents: HashMap<u64, Resident>,
+    /// True if an object has arrived for which there was no free space.
+    has_filled: bool,
     evicted: Vec<Evicted>,
     /// True if evicted objects are kept in `left`.
     keeps_evicted: bool,
@@ -101,6 +103,7 @@ impl Mini {
             hits: tier.hit_recorder(),
             tier,
             residents: HashMap::new(),
+            has_filled: false,
             evicted: Vec::new(),
             keeps_evicted: false,
             left: Vec::new(),
@@ -151,6 +154,9 @@ impl Mini {
             key: request.key,
             size_bytes: scaled(request.charge_bytes, scale),
         };
+        let capacity_bytes = self.tier.capacity_bytes();
+        self.has_filled |= object.size_bytes <= capacity_bytes
+            && self.tier.used_bytes() + object.size_bytes > capacity_bytes;
         let verdict = self
             .tier
             .offer(&object, Benefit::new(scale), &mut self.evicted);
@@ -200,6 +206,11 @@ impl Mini {
                 self.residents.insert(object.key.0, resident);
             }
         }
+    }
+
+    /// Returns true if the cache has been full. Before, most of its misses are first requests since the start.
+    pub(crate) fn has_filled(&self) -> bool {
+        self.has_filled
     }
 
     /// Returns true if half of the residents are enough for a prediction.

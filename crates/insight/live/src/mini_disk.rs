@@ -27,6 +27,8 @@ pub(crate) struct MiniDisk {
     queue: VecDeque<(u64, u32)>,
     used_bytes: u64,
     writes: u32,
+    /// True if a segment was reclaimed.
+    has_filled: bool,
     /// Bytes of records that were written, of the scaled sizes.
     written_bytes: u64,
 }
@@ -58,6 +60,7 @@ impl MiniDisk {
             queue: VecDeque::new(),
             used_bytes: 0,
             writes: 0,
+            has_filled: false,
             written_bytes: 0,
         }
     }
@@ -121,6 +124,11 @@ impl MiniDisk {
         self.residents = residents;
     }
 
+    /// Returns true if the disk has been full.
+    pub(crate) fn has_filled(&self) -> bool {
+        self.has_filled
+    }
+
     /// Returns the bytes of memory that the tier takes.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let table = self.residents.capacity() * (size_of::<(u64, Resident)>() + 1) * 8 / 7;
@@ -146,6 +154,7 @@ impl MiniDisk {
         };
         self.append(object.key.0, resident);
         while self.used_bytes > capacity_bytes {
+            self.has_filled = true;
             self.reclaim();
         }
         self.written_bytes - before

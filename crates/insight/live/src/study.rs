@@ -207,6 +207,8 @@ impl Study {
             hit_ratio_error: point.hit_ratio_error,
             byte_hit_ratio: point.byte_hit_ratio,
             origin_bytes_per_second: point.origin_bytes_per_second,
+            // The first requests, which are not counted, have filled the caches as far as the log can.
+            is_filling: false,
         });
         let disks = self.disk.as_ref().and_then(|disk| disk.report(end, None));
         let (_, disks) = disks.unwrap_or_default();
@@ -218,6 +220,7 @@ impl Study {
             hit_ratio_error: point.estimate.hit_ratio_error,
             origin_bytes_per_second: point.estimate.origin_bytes_per_second,
             disk_bytes_per_second: point.disk_bytes_per_second,
+            is_filling: false,
         });
         StudyResults {
             sampled: report.samples,

@@ -87,11 +87,20 @@ impl Top {
     }
 
     /// Returns the URLs with the most requests, with the most bytes and with the most misses, at most `count` each.
+    ///
+    /// If many URLs have one miss each, they take over all counters of misses. The counters of requests then still know
+    /// the misses of frequent URLs.
     pub fn lists(&self, count: usize) -> [Vec<TopUrl>; 3] {
+        let of_requests = self.requests.known();
+        let of_misses = self.misses.known();
+        let is_new = |one: &&Counter| of_misses.iter().all(|known| known.hash != one.hash);
+        let missed = of_requests.iter().copied().filter(is_new);
+        let missed = missed.filter(|one| one.seen[2] > 0.0);
+        let misses = of_misses.iter().copied().chain(missed).collect();
         [
-            self.requests.list(0, count),
-            self.bytes.list(1, count),
-            self.misses.list(2, count),
+            largest(of_requests, 0, count),
+            largest(self.bytes.known(), 1, count),
+            largest(misses, 2, count),
         ]
     }
 
@@ -206,26 +215,11 @@ impl Sketch {
         }
     }
 
-    /// Returns the largest counters. A counter that has taken over more than half of its count says little about its
-    /// URL.
-    fn list(&self, measure: usize, count: usize) -> Vec<TopUrl> {
-        let mut known: Vec<&Counter> = self
-            .heap
-            .iter()
+    /// Returns the counters that have taken over at most half of their count. The others say little about their URLs.
+    fn known(&self) -> Vec<&Counter> {
+        let counters = self.heap.iter();
+        counters
             .filter(|one| one.error <= one.count / 2.0)
-            .collect();
-        known.sort_by(|a, b| b.seen[measure].total_cmp(&a.seen[measure]));
-        let known = known.into_iter().take(count);
-        known
-            .map(|counter| {
-                let [requests, bytes, misses] = counter.seen;
-                TopUrl {
-                    url: counter.url.clone(),
-                    requests,
-                    bytes,
-                    misses,
-                }
-            })
             .collect()
     }
 
@@ -235,6 +229,23 @@ impl Sketch {
         let positions = self.positions.capacity() * (size_of::<(u64, usize)>() + 2);
         (urls + counters + positions) as u64
     }
+}
+
+/// Returns the URLs of the counters that have the most of a measure.
+fn largest(mut counters: Vec<&Counter>, measure: usize, count: usize) -> Vec<TopUrl> {
+    counters.sort_by(|a, b| b.seen[measure].total_cmp(&a.seen[measure]));
+    let counters = counters.into_iter().take(count);
+    counters
+        .map(|counter| {
+            let [requests, bytes, misses] = counter.seen;
+            TopUrl {
+                url: counter.url.clone(),
+                requests,
+                bytes,
+                misses,
+            }
+        })
+        .collect()
 }
 
 /// The share of keys with exactly one request, since the start.
@@ -398,6 +409,24 @@ mod tests {
             let [requests, ..] = top.lists(10);
             assert!(requests.len() <= 10);
         }
+    }
+
+    /// Method: 40 URLs with a miss in each sixteenth of their requests, among URLs with one miss each.
+    #[test]
+    fn frequent_urls_have_their_misses_listed_among_many_urls_with_one_miss() {
+        let mut top = Top::new(400 << 10, 7);
+        for n in 0..40_000_u64 {
+            let frequent = format!("shop.example/p/{}", n % 40);
+            top.observe(at(0), &frequent, 100, n / 40 % 16 == 0, 1);
+            if n % 2 == 0 {
+                top.observe(at(0), &format!("shop.example/once/{n}"), 100, true, 1);
+            }
+        }
+        let [requests, _, misses] = top.lists(15);
+        assert_eq!((requests.len(), misses.len()), (15, 15));
+        let is_frequent =
+            |url: &TopUrl| url.url.starts_with("shop.example/p/") && url.misses > 30.0;
+        assert!(misses.iter().all(is_frequent), "{misses:#?}");
     }
 
     #[test]

@@ -118,9 +118,9 @@ impl FaultKind {
     /// `Vary` without needless fields. `lifetime` is the lifetime to set.
     pub(super) fn rule(self, subject: &str, other: &str, lifetime: Duration) -> String {
         let of_path = |rule: &str| format!("[[site.rule]]\npath = \"{subject}\"\n{rule}\n");
-        // The responses to these requests may be for one user.
-        let with_cookie =
-            format!("[[site.rule]]\npath = \"{subject}\"\ncookie = \"*\"\npass = true\n");
+        let with_cookie = format!(
+            "[[site.rule]]\npath = \"{subject}\"\ncookie = \"*\"\npass = true # {FOR_ONE_USER}\n"
+        );
         let for_all = |rule: &str| format!("{}{with_cookie}", of_path(rule));
         let lifetime = duration_text(lifetime);
         match self {
@@ -152,6 +152,9 @@ impl FaultKind {
         }
     }
 }
+
+/// The reason for the rule about requests with cookies, as a comment in TOML.
+const FOR_ONE_USER: &str = "a response to a request with a cookie may be for one user";
 
 /// Returns the rule that removes query parameters. A later rule replaces the whole list, so one rule has all of them.
 pub(super) fn drop_rule(parameters: &[&str]) -> String {

@@ -161,7 +161,8 @@ fn responses_without_lifetime_are_a_fault_unless_they_change() {
         assert_eq!(
             finding.rule,
             "[[site.rule]]\npath = \"/docs/*\"\ndefault_ttl = \"1min\"\n\
-             [[site.rule]]\npath = \"/docs/*\"\ncookie = \"*\"\npass = true\n"
+             [[site.rule]]\npath = \"/docs/*\"\ncookie = \"*\"\n\
+             pass = true # a response to a request with a cookie may be for one user\n"
         );
         assert!((finding.request_share - 1.0).abs() < 0.01, "{finding:?}");
         assert!(finding.hit_share > 0.98, "{finding:?}");
@@ -404,7 +405,10 @@ fn heads_that_keep_files_out_of_the_cache_are_a_fault() {
             assert_eq!(finding.kind, kind);
             let with_cookie = match kind {
                 FaultKind::NeedlessVary => "",
-                _ => "[[site.rule]]\npath = \"*.css\"\ncookie = \"*\"\npass = true\n",
+                _ => {
+                    "[[site.rule]]\npath = \"*.css\"\ncookie = \"*\"\n\
+             pass = true # a response to a request with a cookie may be for one user\n"
+                }
             };
             let rule = format!("\n{rule}\n{with_cookie}");
             assert!(finding.rule.ends_with(&rule), "{finding:?}");
@@ -445,7 +449,8 @@ fn short_lifetimes_that_end_without_a_change_are_a_fault() {
         assert_eq!(
             finding.rule,
             "[[site.rule]]\npath = \"/feed/*\"\nttl = \"10s\"\n\
-             [[site.rule]]\npath = \"/feed/*\"\ncookie = \"*\"\npass = true\n"
+             [[site.rule]]\npath = \"/feed/*\"\ncookie = \"*\"\n\
+             pass = true # a response to a request with a cookie may be for one user\n"
         );
         assert!((finding.hit_share - 0.25).abs() < 0.02, "{finding:?}");
     }
@@ -514,9 +519,46 @@ fn faults_that_cost_bytes_are_found() {
             let path = format!("/page/{}", n % 10);
             let mut seen = good("a.example", &path, &path);
             change(n, &mut seen);
+            if n % 100 == 0 {
+                site.now_ms += 3_600_000; // the lifetime of the pages
+            }
             site.request(seen);
         }
         assert_eq!(site.finding().kind, kind);
+    }
+}
+
+/// Method: ten pages without validators that live for an hour. The cache has evicted each of them before its next
+/// request, and the requests end before the first page expires.
+#[test]
+fn fetches_of_evicted_objects_are_no_refreshes() {
+    let mut site = Site::new();
+    for n in 0..1000 {
+        let path = format!("/page/{}", n % 10);
+        let mut seen = good("a.example", &path, &path);
+        seen.object = seen.object.map(|object| ObjectFacts {
+            has_validator: false,
+            ..object
+        });
+        site.stored.clear();
+        site.request(seen);
+    }
+    assert_eq!(site.findings(), []);
+}
+
+#[test]
+fn a_longer_lifetime_is_ten_times_as_long_in_round_units() {
+    for (lifetime_ms, seconds) in [
+        (0, 10),
+        (1, 10),
+        (1000, 10),
+        (59_000, 590),
+        (60_000, 600),
+        (299_000, 3000),
+        (3_599_000, 36_000),
+    ] {
+        let expected = Duration::from_secs(seconds);
+        assert_eq!(longer_lifetime(lifetime_ms), expected, "{lifetime_ms}");
     }
 }
 

@@ -30,6 +30,10 @@ export interface Column {
   name: string;
   /** Numbers are aligned to the right. */
   number?: boolean;
+  /** An explanation for the pointer. */
+  title?: string;
+  /** A long text, which has lines of its own on a narrow screen. */
+  long?: boolean;
 }
 
 export interface Cell {
@@ -37,6 +41,8 @@ export interface Cell {
   /** A longer text for the pointer, or a class for the colour of the text. */
   title?: string;
   level?: "good" | "warn" | "bad";
+  /** A text whose lines are kept, such as a rule in TOML. */
+  code?: boolean;
 }
 
 /**
@@ -55,11 +61,13 @@ export function showTable(
   let note = holder.querySelector<HTMLElement>("p.empty");
   if (!table || !note) {
     const wide = make("div", { class: "wide", role: "region", tabindex: "0" });
-    table = make("table");
+    // On a narrow screen each row becomes a card.
+    table = make("table", columns.length > 3 || columns.some((column) => column.long) ? { class: "cards" } : {});
     table.createCaption();
     const head = table.createTHead().insertRow();
     for (const column of columns) {
       const cell = make("th", { scope: "col" }, column.name);
+      if (column.title) cell.title = column.title;
       if (column.number) cell.className = "n";
       head.append(cell);
     }
@@ -83,13 +91,15 @@ export function showTable(
       let element = line.cells[nth] as HTMLTableCellElement | undefined;
       if (!element) {
         element = nth === 0 ? make("th", { scope: "row" }) : make("td");
+        element.dataset["label"] = columns[nth]?.name ?? "";
         line.append(element);
       }
-      const name = [columns[nth]?.number ? "n" : "", cell.level ?? ""].filter(Boolean).join(" ");
+      const classes = [columns[nth]?.number && "n", columns[nth]?.long && "long", cell.code && "code", cell.level];
+      const name = classes.filter(Boolean).join(" ");
       if (element.className !== name) element.className = name;
       const title = cell.title ?? "";
       if (element.title !== title) element.title = title;
-      setText(element, visible(cell.text));
+      setText(element, cell.code ? cell.text.split("\n").map(visible).join("\n") : visible(cell.text));
     });
   });
 }

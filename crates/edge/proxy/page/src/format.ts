@@ -34,7 +34,7 @@ export function percent(ratio: number | null | undefined): string {
 export function seconds(value: number | null | undefined): string {
   if (value === null || value === undefined) return "–";
   if (value < 0.001) return `${digits(value * 1e6)} µs`;
-  if (value < 1) return `${digits(value * 1e3)} ms`;
+  if (value < 0.9995) return `${digits(value * 1e3)} ms`;
   return `${digits(value)} s`;
 }
 

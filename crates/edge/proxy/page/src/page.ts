@@ -11,6 +11,7 @@ import { forgetWhatIf, showWhatIf } from "./what_if";
 
 let settings: NonNullable<Snapshot["settings"]> = [];
 let generation = -1;
+let hasDisk = false;
 let connection: AbortController | undefined;
 
 const total = (value: (column: string) => number | null) =>
@@ -81,7 +82,7 @@ addPlot(
   "Space in use",
   [
     { label: "memory", colour: 0, of: "memory_bytes" },
-    { label: "disk", colour: 1, of: "disk_bytes" },
+    { label: "disk", colour: 1, of: "disk_bytes", isShown: () => hasDisk },
   ],
   bytes,
   { isBytes: true },
@@ -98,6 +99,7 @@ async function load(): Promise<void> {
   const all = await getJson<Snapshot>("/status.json");
   generation = all.generation;
   settings = all.settings ?? [];
+  hasDisk = all.disk != null;
   setHistory(all.history);
   showSections(all);
   showWhatIf(all);

@@ -10,6 +10,8 @@ export interface Line {
   of: string | ((value: (column: string) => number | null) => number | null);
   /** The slot of the colour. */
   colour: number;
+  /** False if the edge does not have the line. */
+  isShown?: () => boolean;
 }
 
 interface Plot {
@@ -27,6 +29,9 @@ interface Plot {
 /** The distances of labels of an axis of bytes: powers of two, so that the labels are whole numbers of KiB or MiB. */
 export const BYTE_STEPS = Array.from({ length: 50 }, (_, n) => 2 ** n);
 
+/** The distances of labels of an axis of time in seconds. Those of uPlot have none between one and five minutes. */
+const TIME_STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 180, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200];
+
 const plots: Plot[] = [];
 let history: History | undefined;
 let level = 0;
@@ -43,6 +48,20 @@ export function addPlot(
 
 export function colour(name: string): string {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+}
+
+/** Returns the lines that the edge has. */
+function linesOf(plot: Plot): Line[] {
+  return plot.lines.filter((line) => line.isShown?.() ?? true);
+}
+
+/** Shows the values of a row in the legend while the pointer is outside of the plot. */
+export function rest(row: (plot: uPlot) => number): uPlot.Hooks.Arrays {
+  const show = (plot: uPlot) => {
+    const at = row(plot);
+    if (plot.legend.idx == null && at >= 0) plot.setLegend({ idx: at }, false);
+  };
+  return { ready: [show], setData: [show], setLegend: [show] };
 }
 
 export function setHistory(all: History): void {
@@ -101,7 +120,7 @@ function draw(): void {
   if (!rows) return;
   for (const plot of plots) {
     const times = rows.map((row) => row[0] as number);
-    const values = plot.lines.map((line) =>
+    const values = linesOf(plot).map((line) =>
       rows.map((row) => (typeof line.of === "string" ? valueOf(row)(line.of) : line.of(valueOf(row)))),
     );
     const data = [times, ...values] as uPlot.AlignedData;
@@ -133,7 +152,7 @@ function create(plot: Plot, data: uPlot.AlignedData): void {
     legend: { live: true },
     scales: { y: { range: (_u, _min, max) => [0, plot.max ?? (max > 0 ? max * 1.1 : 1)] } },
     axes: [
-      { ...axis, space: 80, values: (_u, splits, _nth, _space, step) => splits.map((split) => clock(split, step < 60)) },
+      { ...axis, space: 80, incrs: TIME_STEPS, values: (_u, splits, _nth, _space, step) => splits.map((split) => clock(split, step < 60)) },
       {
         ...axis,
         size: 84,
@@ -143,7 +162,7 @@ function create(plot: Plot, data: uPlot.AlignedData): void {
     ],
     series: [
       { label: "time", value: (_u, at) => (at === null ? "–" : clock(at, true)) },
-      ...plot.lines.map((line) => ({
+      ...linesOf(plot).map((line) => ({
         label: line.label,
         stroke: colour(`--s${line.colour}`),
         width: 2,
@@ -152,6 +171,7 @@ function create(plot: Plot, data: uPlot.AlignedData): void {
       })),
     ],
   };
+  options.hooks = rest((chart) => chart.data[0].length - 1);
   plot.chart = new uPlot(options, data, holder);
 }
 
@@ -162,7 +182,7 @@ function clock(at: number, hasSeconds: boolean): string {
 /** Describes the newest values in words for readers who do not see the plot. */
 function describe(plot: Plot, values: (number | null)[][]): void {
   const holder = byId(plot.id).querySelector<HTMLElement>(".plot");
-  const parts = plot.lines.map((line, nth) => {
+  const parts = linesOf(plot).map((line, nth) => {
     const series = values[nth] ?? [];
     return `${line.label} ${plot.format(series[series.length - 1] ?? null)}`;
   });

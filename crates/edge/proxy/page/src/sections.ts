@@ -4,7 +4,7 @@ import { byId, make, setText, showTable, visible, type Cell } from "./dom";
 import { showFleetAndProtocols } from "./fleet";
 import { bytes, count, date, percent, rate, seconds, span } from "./format";
 import { newest } from "./plots";
-import type { Share, Snapshot, TopUrl } from "./state";
+import type { Finding, Rise, Share, Snapshot, TopUrl } from "./state";
 
 type Level = Cell["level"];
 
@@ -30,7 +30,10 @@ function showHead(now: Snapshot): void {
   setText(byId("footer"), `${viewers}The same as JSON: /status.json. Metrics for Prometheus: /metrics.`);
   const row = newest();
   const sum = (columns: string[]) => columns.reduce((all, column) => all + (row?.(column) ?? 0), 0);
-  const errors = now.errors.reduce((all, error) => all + error.five_minutes, 0);
+  const failed = now.sites.reduce((all, site) => all + site.server_errors, 0);
+  const refused = now.errors.filter((error) => error.metric === REFUSED && error.label.startsWith("5"));
+  const byEdge = Math.min(failed, refused.reduce((all, error) => all + error.five_minutes, 0));
+  const hasErrors = now.errors.some((error) => error.five_minutes > 0);
   const used = now.hot.used_bytes / now.hot.capacity_bytes;
   const disk = now.disk?.devices.reduce((all, device) => all + device.used_bytes, 0);
   const load = now.overload.level;
@@ -44,8 +47,15 @@ function showHead(now: Snapshot): void {
     ["memory", percent(used), `${bytes(now.hot.used_bytes)} of ${bytes(now.hot.capacity_bytes)}`],
     ["disk", disk === undefined ? "none" : bytes(disk), disk === undefined ? "no disk cache" : "in use"],
     ["connections", count(now.connections.clients), `of ${count(now.connections.clients_max)}`],
-    ["errors", count(errors), "5 minutes", errors > 0 ? "warn" : "good"],
-    ["load", load, load === "normal" ? "nothing is shed" : "work is shed", load === "normal" ? "good" : "bad"],
+    [
+      "status 5xx",
+      count(failed),
+      failed > 0 ? `5 minutes; ${count(byEdge)} by the edge, ${count(failed - byEdge)} by origins` : hasErrors ? "see Recent errors" : "5 minutes",
+      hasErrors || failed > 0 ? "warn" : "good",
+    ],
+    load === "normal"
+      ? ["load", "normal", "nothing is shed", "good"]
+      : ["load", "overload", `sheds ${SHED_WORK[load] ?? load}: ${overloadOf(now.overload.last_rise)}`, "bad"],
   ];
   const list = byId("now");
   tiles.forEach(([name, value, note, level], at) => {
@@ -63,12 +73,45 @@ function showHead(now: Snapshot): void {
   });
 }
 
+const REFUSED = "edgeward_requests_refused_total";
+
+/** The work that is shed, by level of overload. */
+const SHED_WORK: Record<string, string> = {
+  connections: "new connections",
+  passes: "new connections and passes",
+  misses: "connections, passes and misses",
+  hits: "all requests",
+};
+
+const RESOURCES: Record<string, string> = {
+  memory: "memory of the process",
+  lag: "lag of workers",
+  descriptors: "open files and connections",
+};
+
+/** Names the resource that exceeded its bound. */
+function overloadOf(rise: Rise | null | undefined): string {
+  if (!rise) return "a resource exceeded its bound";
+  const amount = (value: number | null) => {
+    if (rise.unit === "bytes") return bytes(value);
+    return rise.unit === "microseconds" ? seconds(value === null ? null : value / 1e6) : count(value);
+  };
+  return `${RESOURCES[rise.resource] ?? rise.resource} ${amount(rise.used)}, bound ${amount(rise.bound)}`;
+}
+
+/** What to do about an error. Shed work has the resource that was exceeded last. */
+function hintOf(error: Snapshot["errors"][number], rise: Rise | null | undefined): string {
+  if (error.metric !== "edgeward_shed_total" || !rise) return error.hint;
+  const lag = rise.resource === "lag" ? " Lag is the time for which an event waits until a worker handles it." : "";
+  return `${error.hint} ${span(rise.seconds_ago)} ago: ${overloadOf(rise)}.${lag}`;
+}
+
 function showErrors(now: Snapshot): void {
   const rows = now.errors.map((error) => [
     { text: error.what, title: `${error.metric} ${error.label}` },
     { text: count(error.five_minutes), level: error.five_minutes > 0 ? ("bad" as const) : undefined },
     count(error.hour),
-    error.hint,
+    hintOf(error, now.overload.last_rise),
   ]);
   showTable(
     "error-table",
@@ -77,7 +120,7 @@ function showErrors(now: Snapshot): void {
       { name: "error" },
       { name: "5 minutes", number: true },
       { name: "1 hour", number: true },
-      { name: "what to do" },
+      { name: "what to do", long: true },
     ],
     rows,
     "No errors in the last hour.",
@@ -92,8 +135,8 @@ const OUTCOMES: Record<string, string> = {
   stale: "in the cache, not fresh: validated or fetched",
   request: "the request asks for a validation (Cache-Control)",
   partial: "a range that the cache lacks",
-  method: "a method that is not cached",
-  bypass: "a rule or the response forbids the cache",
+  method: "passed: a method that is not cached",
+  bypass: "passed: a rule or the response forbids the cache",
   "only-if-cached": "only-if-cached, and not in the cache",
   "id-filter": "an id that does not exist",
   refused: "refused by the edge",
@@ -121,14 +164,19 @@ function showTraffic(now: Snapshot): void {
   showTable(
     "outcome-table",
     "Requests since the start, by outcome",
-    [{ name: "outcome" }, { name: "requests", number: true }, { name: "share", number: true }, { name: "meaning" }],
+    [
+      { name: "outcome" },
+      { name: "requests", number: true },
+      { name: "share", number: true },
+      { name: "meaning", long: true },
+    ],
     used(now.requests).map(([name, n]) => [name, count(n), percent(n / all), OUTCOMES[name] ?? ""]),
     "No requests yet.",
   );
   showTable(
     "stored-table",
     "Fetched responses that were not stored, since the start",
-    [{ name: "reason" }, { name: "responses", number: true }, { name: "meaning" }],
+    [{ name: "reason" }, { name: "responses", number: true }, { name: "meaning", long: true }],
     used(now.not_stored).map(([name, n]) => [name, count(n), REASONS[name] ?? ""]),
     "All fetched responses were stored.",
   );
@@ -151,11 +199,24 @@ const NOT_STORABLE: Record<string, string> = {
   extension: "a type that contradicts the extension of the path",
 };
 
+/** Why the cache lacks objects that may be stored. Memory is shared by all sites, so this is the same for each. */
+function lackOf(now: Snapshot): string {
+  const points = now.what_if?.points ?? [];
+  const present = points.find((point) => point.present);
+  if (now.disk === null && now.hot.evicted === 0) return "new or expired objects: memory has evicted none";
+  if (!present || present.filling) return "new, expired or evicted objects";
+  const more = points.filter((point) => point.policy === present.policy && point.capacity_bytes > present.capacity_bytes);
+  const gain = Math.max(0, ...more.map((point) => point.hit_ratio)) - present.hit_ratio;
+  return gain >= 0.01
+    ? "evicted objects: more memory pays, see What if"
+    : "new or expired objects: more memory does not pay, see What if";
+}
+
 /**
  * The main reason why requests of a site are not answered from this cache. Validations have responses that may not be
  * stored, too, so that these can be more than the fetched ones.
  */
-function cause(site: Snapshot["sites"][number], isInFleet: boolean): string {
+function cause(site: Snapshot["sites"][number], now: Snapshot): string {
   const fetched = (site.by_outcome["miss"] ?? 0) + (site.by_outcome["pass"] ?? 0);
   if (fetched === 0) return "";
   const reasons = Object.entries(site.not_storable ?? {}).sort(([, a], [, b]) => b - a);
@@ -164,7 +225,7 @@ function cause(site: Snapshot["sites"][number], isInFleet: boolean): string {
   const passed = site.by_outcome["pass"] ?? 0;
   if (n > 0 && 2 * forbidden >= fetched) return `${percent(n / Math.max(fetched, forbidden))}: ${NOT_STORABLE[reason] ?? reason}`;
   if (2 * passed >= fetched) return "a rule, or a method that is not cached";
-  return isInFleet ? "objects of other nodes, or new, expired or evicted ones" : "new, expired or evicted objects";
+  return now.fleet ? "objects of other nodes, or new, expired or evicted ones" : lackOf(now);
 }
 
 function showSites(now: Snapshot): void {
@@ -178,9 +239,10 @@ function showSites(now: Snapshot): void {
     percent(site.byte_hit_ratio),
     share(site, "miss"),
     percent(misses ? (site.by_outcome["miss"] ?? 0) / misses : null),
-    cause(site, now.fleet != null),
+    cause(site, now),
     share(site, "pass"),
     share(site, "revalidated"),
+    percent(((site.by_outcome["refused"] ?? 0) + (site.by_outcome["none"] ?? 0)) / site.requests),
     { text: count(site.server_errors), level: site.server_errors > 0 ? ("bad" as const) : undefined },
     seconds(site.client_p99_seconds),
     seconds(site.origin_p50_seconds),
@@ -195,12 +257,13 @@ function showSites(now: Snapshot): void {
       { name: "bytes hit", number: true },
       { name: "misses", number: true },
       { name: "of all misses", number: true },
-      { name: "main cause" },
-      { name: "passes", number: true },
-      { name: "revalidated", number: true },
-      { name: "5xx", number: true },
-      { name: "client p99", number: true },
-      { name: "origin p50", number: true },
+      { name: "main cause", long: true },
+      { name: "passes", number: true, title: "forwarded to the origin without the cache, by a rule, the method or the response" },
+      { name: "revalidated", number: true, title: "the origin confirmed a stored response (304)" },
+      { name: "refused, left", number: true, title: "the edge answered by itself (refused, shed, a rule), or the client left" },
+      { name: "5xx", number: true, title: "sent to clients, by the origin or by the edge" },
+      { name: "client p99", number: true, title: "99 % of the responses end within this time" },
+      { name: "origin p50", number: true, title: "half of the responses of the origin begin within this time" },
     ],
     rows,
     "No requests in the last minutes.",
@@ -227,7 +290,7 @@ function showUrls(now: Snapshot): void {
         { name: "misses", number: true },
       ],
       (list ?? []).map((url) => [url.url, count(url.requests), bytes(url.bytes), count(url.misses)]),
-      "",
+      top ? `No URL has a large part of the ${name}: many URLs have a few each.` : "",
     );
   table("url-requests", "requests", top?.requests);
   table("url-bytes", "bytes", top?.bytes);
@@ -248,10 +311,10 @@ function showFaults(now: Snapshot): void {
     "fault-table",
     "Caching faults, and the rules that mend them",
     [
-      { name: "fault" },
+      { name: "fault", long: true },
       { name: "requests", number: true },
       { name: "more hits", number: true },
-      { name: "example" },
+      { name: "example", long: true },
       { name: "rule" },
     ],
     (faults?.findings ?? []).map((finding) => [
@@ -259,10 +322,18 @@ function showFaults(now: Snapshot): void {
       percent(finding.request_share),
       percent(finding.hit_share),
       finding.example,
-      { text: finding.rule.trim().split("\n").join(" ⏎ "), title: finding.rule },
+      { text: placed(finding), code: true },
     ]),
     faults ? "No caching faults." : "",
   );
+}
+
+/** The lines of a rule, with the place in the configuration. */
+function placed(finding: Finding): string {
+  const rule = finding.rule.trim();
+  if (!rule.startsWith("[[site.rule]]")) return rule;
+  const host = finding.example.split("/")[0] ?? "";
+  return `# below the [[site]] of ${host}; without sites, first:\n# [[site]]\n# hosts = "*"\n${rule}`;
 }
 
 function showContents(now: Snapshot): void {

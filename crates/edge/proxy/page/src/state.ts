@@ -70,6 +70,8 @@ export interface WhatIfPoint {
   hit_ratio_error: number | null;
   byte_hit_ratio: number | null;
   origin_bytes_per_second: number;
+  /** The simulated cache has never been full: the hit ratio is a lower bound. */
+  filling?: boolean;
 }
 
 export interface DiskPoint {
@@ -82,6 +84,7 @@ export interface DiskPoint {
   byte_hit_ratio: number | null;
   origin_bytes_per_second: number;
   disk_bytes_per_second: number;
+  filling?: boolean;
 }
 
 export interface Finding {
@@ -134,6 +137,16 @@ export interface Http3 {
   refused: Record<string, number>;
 }
 
+/** A rise of the level of overload. */
+export interface Rise {
+  level: string;
+  resource: string;
+  used: number | null;
+  bound: number | null;
+  unit: string;
+  seconds_ago: number;
+}
+
 export interface Snapshot {
   at: number;
   generation: number;
@@ -167,7 +180,10 @@ export interface Snapshot {
   fleet_purges?: PurgeStream | null;
   http3?: Http3 | null;
   connections: { clients: number; clients_max: number; origin: number };
-  overload: { level: string };
+  overload: {
+    level: string;
+    last_rise?: Rise | null;
+  };
   purges: {
     accepted: Record<string, number>;
     entries: number;

@@ -3,7 +3,7 @@
 import uPlot from "uplot";
 import { byId, make, setText, showTable, visible } from "./dom";
 import { bytes, count, percent, span } from "./format";
-import { BYTE_STEPS, colour } from "./plots";
+import { BYTE_STEPS, colour, rest } from "./plots";
 import type { Snapshot, WhatIfPoint } from "./state";
 
 type Measure = "hit_ratio" | "origin_bytes_per_second";
@@ -29,7 +29,8 @@ export function showWhatIf(now: Snapshot): void {
     setText(
       note,
       `Simulated with ${count(what.requests_sampled)} of the ${count(what.requests)} requests of the last ${window}. ` +
-        "Each size is a share of the present memory.",
+        "lru evicts the object that was not used for the longest time; gdsf keeps those with most hits per byte, " +
+        "density those with most expected hits per byte and time. A point is 1 % of the requests; ± is the standard error of the sample.",
     );
   }
   showAdvice(points);
@@ -50,8 +51,8 @@ export function showWhatIf(now: Snapshot): void {
     points.map((point) => [
       point.policy,
       bytes(point.capacity_bytes),
-      percent(point.hit_ratio),
-      point.hit_ratio_error === null ? "" : `${(point.hit_ratio_error * 100).toFixed(1)}`,
+      (point.filling ? "≥ " : "") + percent(point.hit_ratio),
+      errorOf(point),
       percent(point.byte_hit_ratio),
       `${bytes(point.origin_bytes_per_second)}/s`,
       point.present ? "present" : "",
@@ -75,8 +76,8 @@ export function showWhatIf(now: Snapshot): void {
     disk.map((point) => [
       point.admission,
       bytes(point.capacity_bytes),
-      percent(point.hit_ratio),
-      point.hit_ratio_error === null ? "" : `${(point.hit_ratio_error * 100).toFixed(1)}`,
+      (point.filling ? "≥ " : "") + percent(point.hit_ratio),
+      errorOf(point),
       percent(point.byte_hit_ratio),
       `${bytes(point.origin_bytes_per_second)}/s`,
       `${bytes(point.disk_bytes_per_second)}/s`,
@@ -93,6 +94,11 @@ export function showWhatIf(now: Snapshot): void {
   if (points.length === 0) return;
   draw("what-if-ratio", "Hit ratio against the size of memory", "hit_ratio", points, sizes, policies);
   draw("what-if-bytes", "From origins against the size of memory", "origin_bytes_per_second", points, sizes, policies);
+}
+
+function errorOf(point: { hit_ratio_error: number | null; filling?: boolean }): string {
+  if (point.filling) return "fills";
+  return point.hit_ratio_error === null ? "" : (point.hit_ratio_error * 100).toFixed(1);
 }
 
 function draw(
@@ -174,7 +180,7 @@ function draw(
             value: (_u: uPlot, value: number | null) => format(value),
           })),
         ],
-        hooks: { draw: [mark] },
+        hooks: { ...rest(() => present), draw: [mark] },
       },
       [sizes.map((_, nth) => nth), ...values] as uPlot.AlignedData,
       holder,
@@ -193,18 +199,26 @@ function showAdvice(points: WhatIfPoint[]): void {
       const saved = present.origin_bytes_per_second - point.origin_bytes_per_second;
       const error = Math.max(point.hit_ratio_error ?? 0, present.hit_ratio_error ?? 0) * 100;
       const sign = gain < 0 ? "−" : "+";
+      const range = point.filling ? "" : ` (± ${error.toFixed(1)})`;
       const traffic = saved >= 0 ? `${bytes(saved)}/s less` : `${bytes(-saved)}/s more`;
-      return `${sign}${Math.abs(gain).toFixed(1)} points of hit ratio (± ${error.toFixed(1)}), ${traffic} from origins`;
+      const least = point.filling ? "at least " : "";
+      return `${least}${sign}${Math.abs(gain).toFixed(1)} points of hit ratio${range}, ${traffic} from origins`;
     };
-    lines.push(`Now: ${visible(present.policy)} with ${bytes(present.capacity_bytes)}, predicted ${percent(present.hit_ratio)}.`);
+    lines.push(`Now: ${visible(present.policy)} with ${bytes(present.capacity_bytes)}, predicted ${present.filling ? "at least " : ""}${percent(present.hit_ratio)}.`);
+    if (present.filling) {
+      lines.push(
+        "The simulated memory of the present size has not been full since the start. Predictions for more memory follow when it was.",
+      );
+    }
     for (const point of points) {
-      if (point.policy === present.policy && point.capacity_bytes > present.capacity_bytes) {
-        lines.push(`With ${bytes(point.capacity_bytes)}: ${difference(point)}.`);
+      if (!present.filling && point.policy === present.policy && point.capacity_bytes > present.capacity_bytes) {
+        const setting = `hot.capacity = "${Math.round(point.capacity_bytes / 2 ** 20)}MiB"`;
+        lines.push(`With ${setting}, after a restart: ${difference(point)}.`);
       }
     }
     for (const point of points) {
-      if (point.policy !== present.policy && point.capacity_bytes === present.capacity_bytes) {
-        lines.push(`With the policy ${visible(point.policy)}: ${difference(point)}.`);
+      if (!present.filling && point.policy !== present.policy && point.capacity_bytes === present.capacity_bytes) {
+        lines.push(`With hot.policy = "${visible(point.policy)}", after a reload: ${difference(point)}.`);
       }
     }
   }

@@ -15,6 +15,7 @@ use super::generations::Generations;
 use super::measured::{Memory, bounds};
 use crate::path::worker::Shared;
 use crate::rt::background::Background;
+use crate::rt::health::{Rise, Usage};
 
 /// Starts the monitor. Dropping the value stops it.
 pub(super) fn start(generations: &Arc<Generations>) -> io::Result<Background> {
@@ -56,7 +57,12 @@ impl Monitor {
         if let Some(transition) = self.overload.update(now, &sample) {
             health.set_level(transition.to, transition.resource);
             if transition.to > transition.from {
-                health.raised.fetch_add(1, Relaxed);
+                health.record_rise(Rise {
+                    at: now,
+                    level: transition.to,
+                    resource: transition.resource,
+                    usage: Usage::of(transition.resource, &sample, self.overload.bounds()),
+                });
             }
             log_transition(&transition, &sample, self.overload.bounds());
         }
@@ -139,19 +145,8 @@ impl Monitor {
 /// Logs a change of the level once.
 fn log_transition(transition: &Transition, sample: &Sample, bounds: &Bounds) {
     let Transition { from, to, resource } = *transition;
-    let (used, bound) = match resource {
-        Resource::Memory => (sample.memory_bytes, bounds.memory_bytes),
-        Resource::Descriptors => (sample.descriptors, bounds.descriptors),
-        Resource::Lag => {
-            let micros = |time: Duration| u64::try_from(time.as_micros()).ok();
-            (micros(sample.lag), bounds.lag.and_then(micros))
-        }
-    };
-    let (unit, resource) = match resource {
-        Resource::Memory => ("bytes", resource.word()),
-        Resource::Descriptors => ("descriptors", resource.word()),
-        Resource::Lag => ("microseconds", resource.word()),
-    };
+    let Usage { used, bound, unit } = Usage::of(resource, sample, bounds);
+    let resource = resource.word();
     let sheds = sheds(to, transition.resource);
     let (from, to) = (from.word(), to.word());
     if to == Level::Normal.word() {

@@ -181,6 +181,16 @@ fn http3(shared: &Shared) -> Option<Value> {
 fn overload(shared: &Shared) -> Value {
     let (health, bounds) = (&shared.health, measured::bounds(&shared.config));
     let sample = health.sample();
+    let last_rise = health.last_rise().map(|rise| {
+        json!({
+            "level": rise.level.word(),
+            "resource": rise.resource.word(),
+            "used": rise.usage.used,
+            "bound": rise.usage.bound,
+            "unit": rise.usage.unit,
+            "seconds_ago": health.now().saturating_sub(rise.at).as_secs(),
+        })
+    });
     json!({
         // The work that is shed: normal (none), connections, passes, misses, hits.
         "level": health.level().word(),
@@ -191,6 +201,8 @@ fn overload(shared: &Shared) -> Value {
         "descriptors": sample.descriptors,
         "descriptors_max": bounds.descriptors,
         "shed": by_label("edgeward_shed_total", shared),
+        // The last time that a resource exceeded its bound so long that the level rose.
+        "last_rise": last_rise,
         "workers_stuck": health.stuck.load(Relaxed),
     })
 }

@@ -3,11 +3,14 @@
 //! Each worker reports at regular intervals by its [`Heart`]. The monitor (`edge/monitor.rs`) reads the reports, and
 //! sets the level. Requests read the level.
 
+use std::sync::Mutex;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU64};
 use std::time::{Duration, Instant};
 
-use edgeward_overload::{Level, Resource, Sample, Work};
+use edgeward_overload::{Bounds, Level, Resource, Sample, Work};
+
+use super::panics::lock;
 
 /// The health of one edge.
 #[derive(Debug)]
@@ -25,9 +28,44 @@ pub(crate) struct Health {
     lag_micros: AtomicU64,
     /// The number of times that the level has risen.
     pub(crate) raised: AtomicU64,
+    last_rise: Mutex<Option<Rise>>,
     /// The number of workers that are stuck now, and of workers that were found stuck.
     pub(crate) stuck: AtomicU64,
     pub(crate) stuck_total: AtomicU64,
+}
+
+/// A rise of the level of overload.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rise {
+    /// The time since the start.
+    pub(crate) at: Duration,
+    pub(crate) level: Level,
+    pub(crate) resource: Resource,
+    pub(crate) usage: Usage,
+}
+
+/// The use of a resource, and its bound.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Usage {
+    pub(crate) used: Option<u64>,
+    pub(crate) bound: Option<u64>,
+    pub(crate) unit: &'static str,
+}
+
+impl Usage {
+    pub(crate) fn of(resource: Resource, sample: &Sample, bounds: &Bounds) -> Self {
+        let micros = |time: Duration| u64::try_from(time.as_micros()).ok();
+        let (used, bound, unit) = match resource {
+            Resource::Memory => (sample.memory_bytes, bounds.memory_bytes, "bytes"),
+            Resource::Descriptors => (sample.descriptors, bounds.descriptors, "descriptors"),
+            Resource::Lag => (
+                micros(sample.lag),
+                bounds.lag.and_then(micros),
+                "microseconds",
+            ),
+        };
+        Self { used, bound, unit }
+    }
 }
 
 /// The reports of one worker, on cache lines of their own.
@@ -78,6 +116,7 @@ impl Health {
             descriptors: AtomicU64::new(0),
             lag_micros: AtomicU64::new(0),
             raised: AtomicU64::new(0),
+            last_rise: Mutex::default(),
             stuck: AtomicU64::new(0),
             stuck_total: AtomicU64::new(0),
         }
@@ -112,6 +151,17 @@ impl Health {
         let lacks = if is_normal { 0 } else { resource as u8 + 1 };
         self.lacks.store(lacks, Relaxed);
         self.level.store(level as u8, Relaxed);
+    }
+
+    /// Counts a rise of the level, and keeps it.
+    pub(crate) fn record_rise(&self, rise: Rise) {
+        self.raised.fetch_add(1, Relaxed);
+        *lock(&self.last_rise) = Some(rise);
+    }
+
+    /// Returns the last rise of the level.
+    pub(crate) fn last_rise(&self) -> Option<Rise> {
+        *lock(&self.last_rise)
     }
 
     pub(crate) fn set_sample(&self, sample: &Sample) {

@@ -119,6 +119,11 @@ fn memory_above_its_bound_sheds_passes_then_misses_then_newcomers_and_never_hits
     assert_eq!(bed.metric("edgeward_overload_level"), 3.0);
     assert_eq!(bed.metric("edgeward_overload_raised_total"), 3.0);
     assert!(bed.metric("edgeward_overload_used_ratio{resource=\"memory\"}") > 1.0);
+    bed.wait_until("the last rise has its resource and its bound", |status| {
+        let rise = &status["overload"]["last_rise"];
+        let is_exceeded = rise["used"].as_u64() > rise["bound"].as_u64();
+        rise["level"] == "misses" && rise["resource"] == "memory" && is_exceeded
+    });
 }
 
 /// Method: two responses are stale. One may be served after an error, the other may not.

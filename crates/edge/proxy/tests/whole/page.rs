@@ -2,6 +2,7 @@
 
 use edgeward_proxy::config::{AdminToken, Token};
 use edgeward_testkit::Answer as OriginAnswer;
+use edgeward_testkit::client::until;
 use serde_json::Value;
 
 use crate::support::{Answer, Client, TestBed};
@@ -144,6 +145,22 @@ fn an_error_has_a_row_with_its_cause() {
         .collect();
     assert!(labels.contains(&"connect"), "{labels:?}");
     assert!(labels.contains(&"502"), "{labels:?}");
+}
+
+#[test]
+fn responses_5xx_of_an_origin_have_a_row_of_their_own() {
+    let bed = TestBed::start();
+    bed.origin
+        .otherwise(|_| OriginAnswer::ok("broken").with_status(500));
+    assert_eq!(bed.get("/a").status, 500);
+    let row = until("the response is counted", || {
+        let json = get(&bed, "/status.json", &[]);
+        let json: Value = serde_json::from_slice(&json.body).expect("the page is JSON");
+        let rows = json["errors"].as_array().expect("the errors are a list");
+        rows.first().cloned()
+    });
+    assert_eq!(row["metric"], "edgeward_origin_responses_total");
+    assert_eq!((&row["label"], &row["hour"]), (&"5xx".into(), &1.into()));
 }
 
 /// The page at a local address needs no token. At an address that other machines reach, its data needs one, and its

@@ -135,8 +135,8 @@ fn with_state(change: impl Fn(&mut Value)) -> ScriptedOrigin {
 }
 
 /// Opens the page of a server without events.
-fn open_state(browser: &mut Browser, server: &ScriptedOrigin) {
-    browser.open(&server.url("/"), 1280, "light");
+fn open_state(browser: &mut Browser, server: &ScriptedOrigin, width: u32) {
+    browser.open(&server.url("/"), width, "light");
     browser.wait_for(&format!(
         "location.host === '{}' && document.querySelector('#state')?.textContent.startsWith('The connection is lost')",
         server.addr()
@@ -169,7 +169,11 @@ fn the_main_cause_of_a_site_is_at_most_the_whole() {
             Value::Null,
             "90.0 %: no-store",
         ),
-        (json!({}), Value::Null, "new, expired or evicted objects"),
+        (
+            json!({}),
+            Value::Null,
+            "new or expired objects: memory has evicted none",
+        ),
         (
             json!({}),
             fleet(),
@@ -180,7 +184,7 @@ fn the_main_cause_of_a_site_is_at_most_the_whole() {
             state["sites"][0]["not_storable"] = reasons.clone();
             state["fleet"] = fleet.clone();
         });
-        open_state(&mut browser, &server);
+        open_state(&mut browser, &server, 1280);
         let cause = browser.evaluate(
             "document.querySelector('#site-table tbody tr')?.cells[6].textContent ?? null",
         );
@@ -210,7 +214,7 @@ fn the_page_shows_faults_of_members_and_of_purges_of_a_fleet() {
         });
     });
     let mut browser = Browser::start();
-    open_state(&mut browser, &server);
+    open_state(&mut browser, &server, 1280);
     let note = browser.evaluate("document.getElementById('fleet-directory')?.textContent ?? ''");
     let note = note.as_str().unwrap_or_default();
     for part in ["at http://node.example:81,", "do not return from NATS"] {
@@ -227,6 +231,90 @@ fn the_page_shows_faults_of_members_and_of_purges_of_a_fleet() {
             ["messages that could not be read", "2"],
         ])
     );
+}
+
+/// Method: an edge that sheds misses, has three caches that fill, and a caching fault, on a narrow screen.
+#[test]
+fn the_page_names_the_exceeded_resource_the_lower_bounds_and_the_lines_of_a_rule() {
+    if find_or_skip("chromium").is_none() {
+        return;
+    }
+    let server = with_state(|state| {
+        state["overload"]["level"] = json!("misses");
+        state["overload"]["last_rise"] = json!({
+            "level": "misses",
+            "resource": "lag",
+            "used": 618_000,
+            "bound": 500_000,
+            "unit": "microseconds",
+            "seconds_ago": 41,
+        });
+        let shed = json!({
+            "metric": "edgeward_shed_total",
+            "label": "miss",
+            "what": "Misses were shed",
+            "hint": "Limit the load.",
+            "five_minutes": 1,
+            "hour": 1,
+        });
+        state["errors"] = json!([shed]);
+        let point = |size: u64, is_filling: bool| {
+            json!({
+                "policy": "lru",
+                "size": size.to_string(),
+                "capacity_bytes": size << 20,
+                "present": size == 16,
+                "hit_ratio": 0.5 + size as f64 / 1000.0,
+                "hit_ratio_error": 0.01,
+                "byte_hit_ratio": 0.5,
+                "origin_bytes_per_second": 1.0,
+                "filling": is_filling,
+            })
+        };
+        state["what_if"]["points"] = json!([point(16, false), point(32, false), point(64, true)]);
+        let rule = "[[site.rule]]\npath = \"/a/*\"\nttl = \"50min\"\n";
+        let finding = json!({
+            "fault": "short-lifetime",
+            "text": "a short lifetime",
+            "request_share": 0.1,
+            "hit_share": 0.1,
+            "example": "shop.example/a/1",
+            "rule": rule,
+        });
+        state["faults"] = json!({ "sampled": 9, "texts_one_in": 1, "findings": [finding] });
+    });
+    let mut browser = Browser::start();
+    open_state(&mut browser, &server, 390);
+    let mut text = |query: &str| {
+        let script = format!("document.querySelector('{query}')?.textContent ?? ''");
+        let text = browser.evaluate(&script);
+        text.as_str().unwrap_or_default().to_owned()
+    };
+    let resource = "lag of workers 618 ms, bound 500 ms";
+    assert!(text("#now .bad").contains(resource));
+    assert!(text("#error-table tbody td:last-child").contains(resource));
+    let advice = text("#advice");
+    for part in [
+        "hot.capacity = \"32MiB\", after a restart: +1.6 points of hit ratio (± 1.0)",
+        "hot.capacity = \"64MiB\", after a restart: at least +4.8 points of hit ratio, ",
+    ] {
+        assert!(advice.contains(part), "{advice}");
+    }
+    let rule = text("#fault-table td.code");
+    assert!(
+        rule.starts_with("# below the [[site]] of shop.example"),
+        "{rule}"
+    );
+    assert!(
+        rule.ends_with("\n[[site.rule]]\npath = \"/a/*\"\nttl = \"50min\""),
+        "{rule}"
+    );
+    // A row is a card: no table scrolls to the side.
+    let wide = browser.evaluate(
+        "[...document.querySelectorAll('.wide')].filter(one => one.scrollWidth > one.clientWidth)\
+         .map(one => one.parentElement.id)",
+    );
+    assert_eq!(wide, json!([]));
 }
 
 /// A page that a browser has kept, and an edge of a version before it.
@@ -249,7 +337,7 @@ fn the_page_shows_an_edge_without_the_newest_keys() {
                 state.insert("fleet".to_owned(), fleet);
             }
         });
-        open_state(&mut browser, &server);
+        open_state(&mut browser, &server, 1280);
         // The last section has its table, and the sections of absent keys are hidden.
         let shown = browser.evaluate(
             "[document.querySelectorAll('#certificate-table table').length,\

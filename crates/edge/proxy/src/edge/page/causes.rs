@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::minutes::Minutes;
 use crate::observe::counters;
+use crate::observe::origin_counters::STATUS_CLASSES;
 use crate::path::worker::Shared;
 
 /// A series whose growth is an error, and what to do about it.
@@ -20,12 +21,26 @@ pub(super) type CauseSums = Vec<u64>;
 
 pub(super) fn sums(shared: &Shared) -> CauseSums {
     let values = CAUSES.iter().map(|cause| {
+        if cause.metric == RESPONSES {
+            return failed_responses(shared);
+        }
         let metric = counters::METRICS.metric(cause.metric);
         let mut series = metric.iter().flat_map(|metric| metric.series);
         let found = series.find(|series| series.label.unwrap_or_default() == cause.label);
         found.map_or(0, |series| series.value_of(&shared.counters) as u64)
     });
     values.collect()
+}
+
+/// Returns the responses of all origins with a status 5xx.
+fn failed_responses(shared: &Shared) -> u64 {
+    let mut sum = 0;
+    for (_, workers) in shared.labels.origins.all() {
+        for counters in workers.iter().flat_map(|workers| workers.iter()) {
+            sum += counters.responses[FAILED].value();
+        }
+    }
+    sum
 }
 
 /// Returns the causes that occurred in the last hour, those of the last five minutes first.
@@ -74,12 +89,28 @@ const fn cause(
 }
 
 const ORIGIN: &str = "edgeward_origin_errors_total";
+const RESPONSES: &str = "edgeward_origin_responses_total";
 const REFUSED: &str = "edgeward_requests_refused_total";
 const CLOSED: &str = "edgeward_client_connections_closed_total";
 const SHED: &str = "edgeward_shed_total";
 const NOT_STORED: &str = "edgeward_not_stored_total";
 
+/// The page adds which resource it was.
+const OVERLOAD: &str =
+    "A resource exceeded its bound, so work is shed (refused): limit the load, or add more of it.";
+
+/// The place of `5xx` in [`STATUS_CLASSES`].
+const FAILED: usize = 4;
+const _: () = assert!(STATUS_CLASSES[FAILED].as_bytes()[0] == b'5');
+
 const CAUSES: &[Cause] = &[
+    cause(
+        RESPONSES,
+        STATUS_CLASSES[FAILED],
+        "The origin answered with a status 5xx",
+        "See the column 5xx under Origins, and the log of that origin. Stale responses can help: stale_if_error of a \
+         rule.",
+    ),
     cause(
         ORIGIN,
         "connect",
@@ -180,7 +211,7 @@ const CAUSES: &[Cause] = &[
         REFUSED,
         "503",
         "Clients got 503: overload, or no server",
-        "See the load at the top of the page and the states under Origins.",
+        "The rows about shed work and about the origin have the cause.",
     ),
     cause(
         REFUSED,
@@ -246,26 +277,21 @@ const CAUSES: &[Cause] = &[
         SHED,
         "connection",
         "Connections were shed because of overload",
-        "See the load at the top: memory, lag of workers or descriptors are above their bound.",
+        OVERLOAD,
     ),
     cause(
         SHED,
         "miss",
         "Misses were shed because of overload",
-        "See the load at the top: memory, lag of workers or descriptors are above their bound.",
+        OVERLOAD,
     ),
     cause(
         SHED,
         "pass",
         "Requests that bypass the cache were shed because of overload",
-        "See the load at the top: memory, lag of workers or descriptors are above their bound.",
+        OVERLOAD,
     ),
-    cause(
-        SHED,
-        "hit",
-        "Hits were shed because of overload",
-        "The machine is far above its bounds: see the load at the top.",
-    ),
+    cause(SHED, "hit", "Hits were shed because of overload", OVERLOAD),
     cause(
         NOT_STORED,
         "fill-memory",
@@ -366,7 +392,8 @@ mod tests {
 
     #[test]
     fn every_cause_is_a_series_of_the_metrics() {
-        for cause in CAUSES {
+        let of_workers = CAUSES.iter().filter(|cause| cause.metric != RESPONSES);
+        for cause in of_workers {
             let metric = counters::METRICS.metric(cause.metric);
             let mut series = metric.iter().flat_map(|metric| metric.series);
             let is_found = series.any(|series| series.label.unwrap_or_default() == cause.label);

@@ -43,6 +43,7 @@ pub mod conditional;
 pub mod content_coding;
 mod content_range;
 mod date;
+pub mod dictionary;
 mod early_hints;
 mod extension;
 mod forwarded;

@@ -1,6 +1,6 @@
 //! Untrusted fields of compression dictionaries (RFC 9842). A literal parser of structured fields reads
-//! `Use-As-Dictionary`, and a naive matcher compares its pattern with a path. The pattern that the edge makes for a path
-//! matches this path.
+//! `Use-As-Dictionary`, and a naive matcher compares its pattern with a path. The pattern that the edge makes for a
+//! path matches this path.
 //!
 //! The input is four lines: the values of `Use-As-Dictionary`, `Available-Dictionary` and `Dictionary-ID`, and a path.
 #![no_main]

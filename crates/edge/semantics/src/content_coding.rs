@@ -227,7 +227,7 @@ mod tests {
     fn a_conditional_request_matches_the_coding_that_the_client_has() {
         let order = |accept: &str| {
             let lines = headers(accept);
-            AcceptedCodings::from_headers(&lines).order(&Coding::ALL)
+            AcceptedCodings::from_headers(&lines).order(&Coding::GENERAL)
         };
         let all = "accept-encoding: gzip, br, zstd";
         for (etag, accept, condition, expected) in [

@@ -1,8 +1,8 @@
 //! Compression dictionaries (RFC 9842): a client that stores one response gets another one as a delta.
 //!
-//! A response with [`USE_AS_DICTIONARY`] is a dictionary for the URLs that its [`DictionaryTerms`] match. A later request
-//! for such a URL states the SHA-256 of the dictionary, which is a [`DictionaryOffer`]. A cache that knows the dictionary
-//! checks the two with [`DictionaryOffer::check`], and may then answer in one of the codings `dcb` and `dcz`.
+//! A response with [`USE_AS_DICTIONARY`] is a dictionary for the URLs that its [`DictionaryTerms`] match. A later
+//! request for such a URL states the SHA-256 of the dictionary, which is a [`DictionaryOffer`]. A cache that knows the
+//! dictionary checks the two with [`DictionaryOffer::check`], and may then answer in one of the codings `dcb` and `dcz`.
 //! [`automatic_pattern`] makes the pattern for a response whose origin states none.
 
 mod automatic;
@@ -30,8 +30,8 @@ pub static DICTIONARY_ID: HeaderName = HeaderName::from_static("dictionary-id");
 /// The SHA-256 of a dictionary, without any content coding.
 pub type DictionaryHash = [u8; 32];
 
-/// The longest dictionary: the window of zstd that every client supports (§5). All bytes of such a dictionary are within
-/// the window when the first byte is decoded.
+/// The longest dictionary: the window of zstd that every client supports (§5). All bytes of such a dictionary are
+/// within the window when the first byte is decoded.
 pub const DICTIONARY_BYTES_MAX: u64 = 8 << 20;
 
 /// Adds the fields to `Vary` by which a response in a dictionary's coding is selected. All representations of the

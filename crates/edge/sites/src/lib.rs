@@ -41,8 +41,8 @@ pub use replace::{
     REPLACED_BYTES_MAX, REPLACEMENTS_MAX, Replacement, ReplacementError, Replacements, Replacer,
 };
 pub use settings::{
-    DiskPlacement, FieldChange, FieldChanges, FixedAnswer, IdFilters, PAGE_BYTES_MAX, Page,
-    REPLACE_TYPES, Redirect, Settings,
+    DictionaryScope, DiskPlacement, FieldChange, FieldChanges, FixedAnswer, IdFilters,
+    PAGE_BYTES_MAX, Page, REPLACE_TYPES, Redirect, Settings,
 };
 pub use site::{HostTaken, RULES_MAX, Rule, RuleSet, SITES_MAX, Site, SiteId, Sites, TooManyRules};
 pub use stated::Stated;

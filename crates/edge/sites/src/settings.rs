@@ -73,6 +73,8 @@ pub struct Settings {
     pub error_pages: StatusMap<Arc<Page>>,
     /// Compresses responses that the origin sends plain.
     pub compression: Option<bool>,
+    /// Responses are dictionaries, by which clients get later ones as deltas (RFC 9842).
+    pub dictionary: Stated<DictionaryScope>,
     /// Strings that are replaced in bodies of the origin before they are stored. An empty list undoes earlier rules.
     pub replace: Option<Arc<Replacements>>,
     /// The media types of these bodies, in lower case. By default [`REPLACE_TYPES`].
@@ -92,6 +94,15 @@ pub struct Settings {
     pub disk: Option<DiskPlacement>,
     /// The id filters that may answer 404.
     pub id_filters: Option<IdFilters>,
+}
+
+/// The URLs for which a dictionary may be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DictionaryScope {
+    /// The URLs of other versions, which follow from the URL of the dictionary.
+    Versions,
+    /// The URLs that this pattern matches.
+    Pattern(Arc<str>),
 }
 
 /// The rule by which bodies are written to disk.
@@ -282,6 +293,7 @@ impl Settings {
             request_body_max,
             error_pages,
             compression,
+            dictionary,
             replace: replacements,
             replace_types,
             replace_fields,
@@ -315,6 +327,7 @@ impl Settings {
         self.request_body_max.merge(request_body_max);
         self.error_pages.merge(error_pages);
         replace(&mut self.compression, compression);
+        self.dictionary.merge(dictionary);
         replace(&mut self.replace, replacements);
         replace(&mut self.replace_types, replace_types);
         replace(&mut self.replace_fields, replace_fields);
@@ -358,6 +371,7 @@ impl Settings {
             request_body_max,
             error_pages: _,
             compression: _,
+            dictionary: _,
             replace: _,
             replace_types: _,
             replace_fields: _,

@@ -56,6 +56,11 @@ pub(super) static ROWS: &[Key] = rows! {
     "compression.wait_bytes_max" live:
         Size(ByteSize(0), ByteSize::mib(64)) => EdgeConfig.compression.wait_bytes_max;
 
+    /// The memory of dictionaries: copies of the bodies that clients may have (RFC 9842). The least recently used one is
+    /// dropped. Sites have no dictionaries unless they set `dictionary`.
+    "compression.dictionary_bytes_max" restart:
+        Size(ByteSize(0), ByteSize::gib(16)) => EdgeConfig.compression.dictionary_bytes_max;
+
     /// The threads that compress. Default: half of the cores.
     "compression.threads" restart: Count::of(1, 1024) => EdgeConfig.compression.threads;
 

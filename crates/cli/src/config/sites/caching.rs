@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use edgeward_sites::{StatusMap, StatusSet};
+use edgeward_semantics::dictionary::MatchPattern;
+use edgeward_sites::{DictionaryScope, Stated, StatusMap, StatusSet};
 
 use super::reader::{Entry, Reader};
 use super::row::{SiteKey, rows};
@@ -53,6 +54,15 @@ pub(super) static KEYS: &[SiteKey] = rows! {
     "compression" setting: Switch => compression,
         default "`compression.enabled`", example "compression = false";
 
+    /// Makes responses that the edge may compress dictionaries (RFC 9842): a browser that has one version of a script
+    /// gets the next one as a delta, in `dcz` or `dcb`. Only over TLS. `true` derives from the path of a response which
+    /// URLs have its other versions: `/js/app.3f9c2d1e.js` is a dictionary for `/js/app.*.js`, and `/app.js` for
+    /// itself. A pattern such as `"/js/app.*.js"` states the URLs, with `*` for any text. A `Use-As-Dictionary` of the
+    /// origin precedes both. Responses that may be for one user are no dictionaries.
+    "dictionary" setting: "pattern of paths, or a switch",
+        default "`false`", example "dictionary = true",
+        read: |reader, entry, rule| rule.settings.dictionary = dictionary(reader, entry);
+
     /// Stores responses to requests with `Authorization` for all clients, although RFC 9111 §3.5 forbids it. Danger:
     /// once a response is stored, every client gets it that knows the URL, with or without permission. It is for URLs
     /// that no client can guess and whose content is no secret, such as public packages of a registry that demands a
@@ -80,6 +90,24 @@ pub(super) static KEYS: &[SiteKey] = rows! {
 /// The statuses that one duration stands for: those whose responses are the content of a URL for longer. An error of an
 /// origin must not stay as long as a page only because it was not mentioned.
 pub(super) const DURATION_STATUSES: [u16; 5] = [200, 203, 206, 301, 308];
+
+fn dictionary(reader: &mut Reader<'_>, entry: &Entry<'_>) -> Stated<DictionaryScope> {
+    match entry.as_switch() {
+        Some(true) => return Stated::On(DictionaryScope::Versions),
+        Some(false) => return Stated::Off,
+        None => {}
+    }
+    let example = "\"/js/app.*.js\"";
+    let Some(text) = reader.text(entry, "a pattern of paths, or true or false", example) else {
+        return Stated::Unstated;
+    };
+    if !text.starts_with('/') || MatchPattern::parse(text, "", "/").is_none() {
+        let hint = "write a path in which * stands for any text; other signs of URL patterns are not supported";
+        reader.reject(entry, "is not a pattern of paths", hint);
+        return Stated::Unstated;
+    }
+    Stated::On(DictionaryScope::Pattern(text.into()))
+}
 
 fn durations(reader: &mut Reader<'_>, entry: &Entry<'_>, map: &mut StatusMap<Duration>) {
     if entry.as_switch() == Some(false) {

@@ -6,8 +6,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 
 use edgeward_sites::{
-    DiskPlacement, FieldChange, IdFilters, PathReadings, RateKey, RequestView, Settings, Stated,
-    StatusMap,
+    DictionaryScope, DiskPlacement, FieldChange, IdFilters, PathReadings, RateKey, RequestView,
+    Settings, Stated, StatusMap,
 };
 use http::Method;
 use http::header::{HeaderMap, HeaderValue};
@@ -244,6 +244,12 @@ fn settings() -> impl Strategy<Value = Vec<DrawnSetting>> {
         ("503", "503"),
     ])
     .prop_map(|(toml, value)| setting(format!("deny = {toml}"), "deny", value));
+    let dictionary = select(vec![
+        ("true", "versions"),
+        ("false", "off"),
+        ("'/js/*.js'", "/js/*.js"),
+    ])
+    .prop_map(|(toml, value)| setting(format!("dictionary = {toml}"), "dictionary", value));
     let redirect = (
         select(vec!["/new", "https://${host}/${query}"]),
         of(select(vec![301, 307])),
@@ -361,14 +367,14 @@ fn settings() -> impl Strategy<Value = Vec<DrawnSetting>> {
         of(prop_oneof![rate, no_rate]),
         of(body),
         of(field_changes()),
-        (of(replace), of(places), tiers),
+        (of(replace), of(places), tiers, of(dictionary)),
     )
         .prop_map(
             |(switches, deny, redirect, ttl, query, key, rate, body, fields, others)| {
-                let (replace, places, (memory, placement, filter)) = others;
+                let (replace, places, (memory, placement, filter), dictionary) = others;
                 let others = [
                     deny, redirect, ttl, query, key, rate, body, fields, replace, places, memory,
-                    placement, filter,
+                    placement, filter, dictionary,
                 ];
                 switches
                     .into_iter()
@@ -540,6 +546,11 @@ fn states_of(settings: &Settings) -> BTreeMap<String, String> {
     add("replace_fields", fields);
     let status = |status: &http::StatusCode| status.as_u16().to_string();
     add("deny", stated_text(&settings.deny, status));
+    let scope = |scope: &DictionaryScope| match scope {
+        DictionaryScope::Versions => "versions".to_owned(),
+        DictionaryScope::Pattern(pattern) => pattern.to_string(),
+    };
+    add("dictionary", stated_text(&settings.dictionary, scope));
     let redirect = stated_text(&settings.redirect, |redirect| {
         format!("{} {}", redirect.status.as_u16(), redirect.location)
     });

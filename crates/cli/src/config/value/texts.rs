@@ -395,7 +395,9 @@ texts! {
     Codings: Vec<Coding> = "list of codings", "a list of codings", "\"br, zstd, gzip\"";
     parse |text| {
         let codings = text.split(',').map(|name| Coding::from_name(name.trim().as_bytes()));
-        let codings: Option<_> = codings.collect();
+        // A coding with a dictionary is not applied in general.
+        let general = codings.map(|coding| coding.filter(|coding| !coding.needs_dictionary()));
+        let codings: Option<_> = general.collect();
         codings.ok_or_else(|| unknown("is not a list of codings that the edge can apply", &Codings))
     };
     show |codings| {

@@ -5,18 +5,23 @@
 //! a decompression bomb stays as small as the origin sent it.
 
 use std::collections::HashMap;
-use std::io::{self, Write as _};
+use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use aws_lc_rs::digest;
 use bytes::Bytes;
 use edgeward_semantics::content_coding::Coding;
+use edgeward_semantics::dictionary::DictionaryHash;
 use edgeward_store::disk::DiskObject;
 use edgeward_types::KeyHash;
 use tokio::sync::{oneshot, watch};
 
+use super::delta::encode_delta;
+use super::dictionaries::Dictionary;
 use super::disk::readers::Readers;
+use super::encode::encode;
 use crate::config::CompressionConfig;
 use crate::rt::budget::{MemoryBudget, MemoryShare};
 use crate::rt::panics::lock;
@@ -42,9 +47,26 @@ pub(crate) enum PlainBody {
 /// The levels of the codings.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Levels {
-    gzip: u32,
-    brotli: u32,
-    zstd: i32,
+    pub(super) gzip: u32,
+    pub(super) brotli: u32,
+    pub(super) zstd: i32,
+}
+
+/// A copy of a body, and its hash.
+#[derive(Debug)]
+pub(crate) struct Digested {
+    pub(crate) hash: DictionaryHash,
+    pub(crate) body: Bytes,
+    pub(crate) share: MemoryShare,
+}
+
+/// The way in which a body is encoded.
+#[derive(Clone, Debug)]
+pub(crate) struct Recipe {
+    pub(crate) coding: Coding,
+    pub(crate) levels: Levels,
+    /// Present if the coding [needs a dictionary](Coding::needs_dictionary).
+    pub(crate) dictionary: Option<Arc<Dictionary>>,
 }
 
 /// The result of a job, for all requests that wait for it.
@@ -52,7 +74,7 @@ pub(crate) struct Levels {
 pub(crate) enum Encoding {
     /// The encoded body.
     Body(Bytes),
-    /// The coding saves less than [`SAVED_SHARE_MIN`] of the body.
+    /// The coding saves too little.
     NoGain,
     /// The body could not be read from disk.
     Failed,
@@ -102,8 +124,7 @@ impl Encoders {
     pub(crate) fn join(
         self: &Arc<Self>,
         hash: KeyHash,
-        coding: Coding,
-        levels: Levels,
+        recipe: Recipe,
         body: PlainBody,
         length: u64,
         stored: impl FnOnce() -> Option<Encoding>,
@@ -120,13 +141,18 @@ impl Encoders {
             PlainBody::Memory(_) => 1,
             PlainBody::Disk(_) => 2,
         };
-        let Some(share) = self.budget.reserve(length.saturating_mul(copies)) else {
+        let dictionary = recipe.dictionary.as_ref();
+        let dictionary_bytes = dictionary.map_or(0, |dictionary| dictionary.body.len() as u64);
+        let bytes = length
+            .saturating_mul(copies)
+            .saturating_add(dictionary_bytes);
+        let Some(share) = self.budget.reserve(bytes) else {
             return JobRole::Busy;
         };
         let busy_micros = Arc::clone(&self.busy_micros);
         let work = move || {
             let before = thread_time();
-            let output = run(coding, levels, body);
+            let output = run(&recipe, body);
             let spent = thread_time().saturating_sub(before);
             let micros = u64::try_from(spent.as_micros()).unwrap_or(u64::MAX);
             busy_micros.fetch_add(micros, Ordering::Relaxed);
@@ -143,6 +169,27 @@ impl Encoders {
             sender,
         };
         JobRole::Leader(job, pending)
+    }
+
+    /// Copies a body of `length` bytes and computes its SHA-256, for a dictionary. Returns `None` if the memory of all
+    /// jobs is exhausted, or the edge is stopping. The result is `None` if the body could not be read from disk.
+    pub(crate) fn digest(
+        &self,
+        body: PlainBody,
+        length: u64,
+    ) -> Option<oneshot::Receiver<Option<Digested>>> {
+        let share = self.budget.reserve(length)?;
+        let work = move || {
+            let body = match body {
+                PlainBody::Memory(body) => body.to_vec(),
+                PlainBody::Disk(object) => read_all(&object)?,
+            };
+            let digest = digest::digest(&digest::SHA256, &body);
+            let hash = digest.as_ref().try_into().expect("SHA-256 has 32 bytes");
+            let body = Bytes::from(body);
+            Some(Digested { hash, body, share })
+        };
+        self.threads.queue_required(work).ok()
     }
 
     /// Reserves memory for a body that is read to be encoded. Returns `None` if the memory of all jobs is exhausted.
@@ -199,7 +246,7 @@ impl Levels {
     }
 }
 
-fn run(coding: Coding, levels: Levels, body: PlainBody) -> Output {
+fn run(recipe: &Recipe, body: PlainBody) -> Output {
     let body = match body {
         PlainBody::Memory(body) => body,
         PlainBody::Disk(object) => match read_all(&object) {
@@ -207,7 +254,14 @@ fn run(coding: Coding, levels: Levels, body: PlainBody) -> Output {
             None => return Output::Failed,
         },
     };
-    encode(coding, levels, &body).map_or(Output::NoGain, Output::Body)
+    let encoded = match &recipe.dictionary {
+        Some(dictionary) => {
+            let (hash, bytes) = (&dictionary.hash, &dictionary.body);
+            encode_delta(recipe.coding, recipe.levels, hash, bytes, &body)
+        }
+        None => encode(recipe.coding, recipe.levels, &body),
+    };
+    encoded.map_or(Output::NoGain, Output::Body)
 }
 
 /// Reads a body from disk. Returns `None` if the store has lost it.
@@ -224,151 +278,25 @@ fn read_all(object: &DiskObject) -> Option<Vec<u8>> {
     Some(body)
 }
 
-/// Encodes a body. Returns `None` if the coding saves less than [`SAVED_SHARE_MIN`] of it.
-fn encode(coding: Coding, levels: Levels, body: &[u8]) -> Option<Vec<u8>> {
-    let max = body.len() - body.len().div_ceil(SAVED_SHARE_MIN);
-    let mut out = Bounded {
-        bytes: Vec::with_capacity(max.min(body.len() / 3)),
-        max,
-    };
-    let encoded = match coding {
-        Coding::Gzip => {
-            let level = flate2::Compression::new(levels.gzip);
-            let mut encoder = flate2::write::GzEncoder::new(&mut out, level);
-            encoder
-                .write_all(body)
-                .and_then(|()| encoder.finish().map(|_| ()))
-        }
-        Coding::Brotli => {
-            let params = brotli::enc::BrotliEncoderParams {
-                quality: i32::try_from(levels.brotli).unwrap_or(6),
-                lgwin: window_bits(body.len()),
-                size_hint: body.len(),
-                ..Default::default()
-            };
-            brotli::BrotliCompress(&mut &*body, &mut out, &params).map(|_| ())
-        }
-        Coding::Zstd => zstd::bulk::Compressor::new(levels.zstd).and_then(|mut compressor| {
-            // The size of the frame's content is known, which bounds its window by the body.
-            out.bytes.reserve_exact(max);
-            compressor
-                .compress_to_buffer(body, &mut out.bytes)
-                .map(|_| ())
-        }),
-    };
-    // The only error is that the output exceeds its bound. zstd may use all of the capacity.
-    encoded.ok().filter(|()| out.bytes.len() <= max)?;
-    out.bytes.shrink_to_fit();
-    Some(out.bytes)
-}
-
-/// Returns the binary logarithm of the smallest window of Brotli (RFC 7932 §9.1) that holds the body. A smaller window
-/// takes less memory.
-fn window_bits(length: usize) -> i32 {
-    let bits = usize::BITS - length.saturating_add(16).leading_zeros();
-    i32::try_from(bits)
-        .unwrap_or(WINDOW_BITS_MAX)
-        .clamp(WINDOW_BITS_MIN, WINDOW_BITS_MAX)
-}
-
-/// A buffer that refuses bytes above a maximum, so that incompressible input is detected early.
-struct Bounded {
-    bytes: Vec<u8>,
-    max: usize,
-}
-
-impl io::Write for Bounded {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.bytes.len() + bytes.len() > self.max {
-            return Err(io::ErrorKind::StorageFull.into());
-        }
-        self.bytes.extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 /// Returns the processor time of this thread.
 fn thread_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::try_from(time).unwrap_or_default()
 }
 
-/// A coding must save one in this many bytes. The encoded body takes space in the cache beside the plain body, which a
-/// smaller gain does not pay for.
-const SAVED_SHARE_MIN: usize = 16;
-
-/// The smallest window, 128 KiB. From level 5 on, the crate searches smaller windows by a binary tree, which takes
-/// twenty times as long for no gain.
-const WINDOW_BITS_MIN: i32 = 17;
-
-/// The largest window of Brotli, 4 MiB, which all clients support.
-const WINDOW_BITS_MAX: i32 = 22;
-
 #[cfg(test)]
 mod tests {
-    use std::io::Read as _;
+    use std::num::NonZeroUsize;
 
     use edgeward_types::ByteSize;
 
-    use std::num::NonZeroUsize;
-
     use super::*;
 
-    fn decode(coding: Coding, bytes: &[u8]) -> Vec<u8> {
-        let mut plain = Vec::new();
-        match coding {
-            Coding::Gzip => flate2::read::GzDecoder::new(bytes)
-                .read_to_end(&mut plain)
-                .map(|_| ()),
-            Coding::Brotli => brotli::BrotliDecompress(&mut &*bytes, &mut plain),
-            Coding::Zstd => zstd::stream::copy_decode(bytes, &mut plain),
-        }
-        .expect("valid bytes");
-        plain
-    }
-
-    /// Returns bytes that no coding shortens.
-    fn noise(length: usize) -> Vec<u8> {
-        let mut state = 1_u64;
-        let next = move || {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            (state >> 32) as u8
-        };
-        std::iter::repeat_with(next).take(length).collect()
-    }
-
-    #[test]
-    fn an_encoded_body_decodes_to_the_plain_body_at_each_level() {
-        let text = include_str!("encoders.rs").repeat(2);
-        for coding in Coding::ALL {
-            for (gzip, brotli, zstd) in [(1, 0, 1), (6, 5, 9), (9, 11, 19)] {
-                let levels = Levels { gzip, brotli, zstd };
-                for length in [300, 4096, text.len()] {
-                    let body = &text.as_bytes()[..length];
-                    let encoded = encode(coding, levels, body).expect("text is compressible");
-                    assert!(encoded.len() < length, "{coding:?}");
-                    assert_eq!(decode(coding, &encoded), body, "{coding:?} {levels:?}");
-                }
-            }
-        }
-    }
-
-    /// Method: bodies with more and more text before noise, so that the saved part grows from none to half.
-    #[test]
-    fn a_body_that_a_coding_hardly_shortens_is_not_encoded() {
-        let levels = Levels::of(&CompressionConfig::default());
-        for coding in Coding::ALL {
-            assert_eq!(encode(coding, levels, &noise(4096)), None);
-            assert_eq!(encode(coding, levels, b""), None);
-            let mut body = noise(4096);
-            body.splice(..0, std::iter::repeat_n(b'a', 4096));
-            assert!(encode(coding, levels, &body).is_some(), "{coding:?}");
+    fn recipe(coding: Coding) -> Recipe {
+        Recipe {
+            coding,
+            levels: Levels::of(&CompressionConfig::default()),
+            dictionary: None,
         }
     }
 
@@ -385,11 +313,10 @@ mod tests {
     #[test]
     fn jobs_beyond_the_memory_are_refused_and_equal_jobs_are_shared() {
         let encoders = encoders(ByteSize(1000));
-        let levels = Levels::of(&CompressionConfig::default());
         let join = |hash, length: usize| {
             let body = PlainBody::Memory(vec![b'a'; length].into());
             let length = length as u64;
-            encoders.join(KeyHash(hash), Coding::Gzip, levels, body, length, || None)
+            encoders.join(KeyHash(hash), recipe(Coding::Gzip), body, length, || None)
         };
         assert!(matches!(join(1, 1001), JobRole::Busy));
         let JobRole::Leader(job, pending) = join(1, 1000) else {
@@ -405,9 +332,7 @@ mod tests {
         };
         job.publish(Encoding::Body(share.charge(bytes)));
         let result = follower.borrow().clone();
-        assert!(
-            matches!(&result, Some(Encoding::Body(bytes)) if decode(Coding::Gzip, bytes).len() == 1000)
-        );
+        assert!(matches!(&result, Some(Encoding::Body(bytes)) if bytes.starts_with(&[0x1f, 0x8b])));
         assert!(
             matches!(join(2, 1), JobRole::Busy),
             "the result is still in use"
@@ -420,11 +345,10 @@ mod tests {
     #[test]
     fn an_encoding_that_was_stored_in_the_meantime_is_not_made_again() {
         let encoders = encoders(ByteSize(1000));
-        let levels = Levels::of(&CompressionConfig::default());
         let body = PlainBody::Memory(Bytes::from_static(b"a"));
         let stored = || Some(Encoding::Body(Bytes::from_static(b"encoded")));
         let JobRole::Follower(follower) =
-            encoders.join(KeyHash(1), Coding::Zstd, levels, body, 1, stored)
+            encoders.join(KeyHash(1), recipe(Coding::Zstd), body, 1, stored)
         else {
             panic!("nothing is to be made");
         };
@@ -436,9 +360,8 @@ mod tests {
     #[test]
     fn a_job_whose_leader_ends_gives_no_result() {
         let encoders = encoders(ByteSize(1000));
-        let levels = Levels::of(&CompressionConfig::default());
         let body = || PlainBody::Memory(Bytes::from_static(b"a"));
-        let join = || encoders.join(KeyHash(1), Coding::Zstd, levels, body(), 1, || None);
+        let join = || encoders.join(KeyHash(1), recipe(Coding::Zstd), body(), 1, || None);
         let JobRole::Leader(job, _) = join() else {
             panic!("the budget has space");
         };

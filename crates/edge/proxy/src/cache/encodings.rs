@@ -42,6 +42,8 @@ pub(crate) fn encoded(
         body,
         generation: None,
         disk_plan: match response.disk_plan {
+            // A delta is useful for as long as clients have one older version.
+            _ if coding.needs_dictionary() => DiskPlan::Never,
             DiskPlan::Never => DiskPlan::Never,
             DiskPlan::Decide | DiskPlan::Queued => DiskPlan::Decide,
         },

@@ -12,13 +12,14 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use edgeward_semantics::content_coding::Coding;
+use edgeward_semantics::dictionary::DictionaryHash;
 use edgeward_semantics::{NoVarySearch, VaryFields};
 use edgeward_types::KeyHash;
 use edgeward_types::xxh3::xxh3_64_with_seed;
 use http::HeaderMap;
 
-use super::key_parts::write_encoding_key;
 use super::key_parts::{key_under_rule, path_key, primary_of};
+use super::key_parts::{write_delta_key, write_encoding_key};
 use super::slices::write_slice_key;
 use super::stored::{Stored, Variants};
 
@@ -99,6 +100,19 @@ impl CacheKey {
     ) -> Self {
         let mut bytes = plain.to_vec();
         write_encoding_key(generation, coding, &mut bytes);
+        Self::below(plain, bytes, seed)
+    }
+
+    /// Returns the key of the delta of a response by a dictionary.
+    pub(crate) fn of_delta(
+        plain: &[u8],
+        generation: NonZeroU64,
+        coding: Coding,
+        dictionary: &DictionaryHash,
+        seed: u64,
+    ) -> Self {
+        let mut bytes = plain.to_vec();
+        write_delta_key(generation, coding, dictionary, &mut bytes);
         Self::below(plain, bytes, seed)
     }
 

@@ -4,6 +4,7 @@ use std::num::NonZeroU64;
 
 use edgeward_semantics::NoVarySearch;
 use edgeward_semantics::content_coding::Coding;
+use edgeward_semantics::dictionary::DictionaryHash;
 
 /// Returns the primary key of a primary or secondary key. A secondary key has a line feed after the primary key.
 pub(crate) fn primary_of(key: &[u8]) -> &[u8] {
@@ -69,13 +70,30 @@ pub(crate) fn write_encoding_key(generation: NonZeroU64, coding: Coding, key: &m
     key.extend_from_slice(coding.name().as_bytes());
 }
 
+/// Appends what distinguishes the key of a delta from the key of its response: the coding and the dictionary.
+pub(crate) fn write_delta_key(
+    generation: NonZeroU64,
+    coding: Coding,
+    dictionary: &DictionaryHash,
+    key: &mut Vec<u8>,
+) {
+    write_encoding_key(generation, coding, key);
+    key.push(b':');
+    for byte in dictionary {
+        // A raw byte could be a line feed.
+        key.extend([byte >> 4, byte & 15].map(|digit| b'a' + digit));
+    }
+}
+
 /// Returns the coding of the object with this key, or `None` for other objects than encodings. Slices may look like
 /// encodings, so the caller checks that the object has not the status 206.
 ///
 /// The key of a variant ends with a newline, and the key of a target has none.
 pub(crate) fn coding_of_key(key: &[u8]) -> Option<Coding> {
     let at = memchr::memrchr(b'\n', key)?;
-    let coding = Coding::from_name(&key[at + 1..])?;
+    let last = &key[at + 1..];
+    let name_end = memchr::memchr(b':', last).unwrap_or(last.len());
+    let coding = Coding::from_name(&last[..name_end])?;
     (key.get(at.checked_sub(1 + 8)?) == Some(&b'\n')).then_some(coding)
 }
 

@@ -1,14 +1,18 @@
 //! The cache: responses in memory (`stored`) and on disk (`disk`, `disk_body`), fetches that requests share
 //! (`collapse`, `fill`), responses in slices (`slices`), responses that the edge compresses (`encodings`, `encoders`),
+//! also as deltas (`dictionaries`),
 //! rules for the queries of paths (`path_rules`), memory that slow clients pin (`pinned`), ids that do not exist
 //! (`negative`), the objects that memory has after a restart (`restart`, `warm_start`), and the hand-over of the store
 //! in an upgrade (`disk_slot`, `successor`). `offers` has request fields of other clients, whose variants a lookup
 //! tries.
 
 pub(crate) mod collapse;
+mod delta; // codings with a dictionary
+pub(crate) mod dictionaries;
 pub(crate) mod disk;
 pub(crate) mod disk_body;
 pub(crate) mod disk_slot;
+mod encode; // codings without a dictionary
 pub(crate) mod encoders;
 pub(crate) mod encodings;
 pub(crate) mod fill;

@@ -248,6 +248,7 @@ impl Cache {
         }
         let mut removed = 0;
         for key in keys {
+            self.remove_dictionaries(key.as_bytes());
             let (found, more) = self.purge_target(key.as_bytes());
             removed += u64::from(found);
             durable.extend(more);
@@ -264,6 +265,14 @@ impl Cache {
             true => Ok(removed),
             false if self.successor.is_set() => Err(RejectedPurge::NotAtSuccessor),
             false => Err(RejectedPurge::NotDurable),
+        }
+    }
+
+    /// Removes the dictionaries of a URL that is purged. An invalidation keeps them: clients may still use their copies.
+    fn remove_dictionaries(&self, target: &[u8]) {
+        self.dictionaries.remove_url(target);
+        if let Some(url) = self.url_under_rule(target) {
+            self.dictionaries.remove_url(url.as_bytes());
         }
     }
 
@@ -322,7 +331,10 @@ impl Cache {
     /// Applies a change that the process before this one has accepted after this one was started.
     pub(crate) fn apply_forwarded(&self, change: ForwardedChange) {
         match change {
-            ForwardedChange::Target(target) => drop(self.purge_target(&target)),
+            ForwardedChange::Target(target) => {
+                self.remove_dictionaries(&target);
+                drop(self.purge_target(&target));
+            }
             // The process before this one waits for no result.
             ForwardedChange::Purges(purges) => drop(self.purge_scopes(purges, |result| {
                 if let Err(error) = result {

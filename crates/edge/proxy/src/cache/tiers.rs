@@ -17,6 +17,7 @@ use edgeward_types::KeyHash;
 use http::StatusCode;
 
 use super::collapse::{Collapse, MarkedKeys};
+use super::dictionaries::Dictionaries;
 use super::disk::fill::DiskFill;
 use super::disk::{DiskTier, Durable};
 use super::disk_slot::DiskSlot;
@@ -64,6 +65,8 @@ pub(crate) struct Cache {
     pub(crate) may_have_path_rules: AtomicBool,
     /// The values of `Accept` and `Accept-Encoding` for which responses were fetched.
     pub(crate) offers: RecentOffers,
+    /// The dictionaries that clients may have.
+    pub(crate) dictionaries: Dictionaries,
     /// The query parameters that are not a part of keys.
     pub(crate) ignored_parameters: IgnoredParameters,
     pub(crate) live: Arc<Live>,

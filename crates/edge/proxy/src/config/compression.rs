@@ -35,6 +35,10 @@ pub struct CompressionConfig {
     /// it takes 0.4 s, and on a connection of 100 Mbit/s, sending the saved bytes would take longer. Requests for
     /// longer bodies get them without a coding until the compressed body is stored.
     pub wait_bytes_max: ByteSize,
+    /// The memory of dictionaries (RFC 9842): copies of the bodies that clients may have. The least recently used one is
+    /// dropped. Default 64 MiB: a hundred bundles of 500 KiB in their last versions. Sites have no dictionaries unless
+    /// they set `dictionary`.
+    pub dictionary_bytes_max: ByteSize,
     /// The `Accept-Encoding` of requests to the origin. Default: that of the client, so that an origin that compresses
     /// better than the edge keeps doing so.
     pub origin_accepts: OriginAccepts,
@@ -55,7 +59,7 @@ impl Default for CompressionConfig {
         let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         Self {
             enabled: true,
-            codings: Coding::ALL.to_vec(),
+            codings: Coding::GENERAL.to_vec(),
             rules: CompressionRules {
                 types: CompressibleTypes::default(),
                 length_min: 256,
@@ -68,6 +72,7 @@ impl Default for CompressionConfig {
             threads: NonZeroUsize::new(cores / 2).unwrap_or(NonZeroUsize::MIN),
             pending_bytes_max: ByteSize::mib(32),
             wait_bytes_max: ByteSize::mib(8),
+            dictionary_bytes_max: ByteSize::mib(64),
             origin_accepts: OriginAccepts::default(),
         }
     }

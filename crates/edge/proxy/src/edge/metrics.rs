@@ -80,6 +80,10 @@ metrics! {
             { shared.encoders.pending_bytes() }
         Gauge "edgeward_encoding_pending_bytes_max"
             "Bound of the memory of these bodies." { shared.config.compression.pending_bytes_max.bytes() }
+        Gauge "edgeward_dictionaries" "Dictionaries that clients may have." { shared.cache.dictionaries.count() }
+        Gauge "edgeward_dictionary_bytes" "Memory of dictionaries." { shared.cache.dictionaries.bytes() }
+        Gauge "edgeward_dictionary_bytes_max" "Bound of the memory of dictionaries."
+            { shared.config.compression.dictionary_bytes_max.bytes() }
         Gauge "edgeward_encodings_waiting" "Bodies that wait for a thread that compresses."
             { shared.encoders.waiting() }
         Gauge "edgeward_disk_devices_damaged"

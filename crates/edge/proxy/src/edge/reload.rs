@@ -395,6 +395,7 @@ pub fn after_reload(new: &EdgeConfig, running: &EdgeConfig) -> (EdgeConfig, Opti
         .clone_from(&before.ignored_parameters);
     config.compression.threads = running.compression.threads;
     config.compression.pending_bytes_max = running.compression.pending_bytes_max;
+    config.compression.dictionary_bytes_max = running.compression.dictionary_bytes_max;
     config.fleet_purges.clone_from(&running.fleet_purges);
     config.fleet_directory.clone_from(&running.fleet_directory);
     config.purge.log.clone_from(&running.purge.log);

@@ -28,6 +28,7 @@ use super::watching::Watching;
 use super::worker_thread::{Listeners, Stop, WorkerStart};
 use crate::cache::Cache;
 use crate::cache::collapse::{Collapse, MarkedKeys};
+use crate::cache::dictionaries::Dictionaries;
 use crate::cache::disk::DiskTier;
 use crate::cache::disk_slot::DiskSlot;
 use crate::cache::encoders::Encoders;
@@ -368,6 +369,7 @@ fn cache_of(
         // Random, because the disk may have keys with generations of an earlier process.
         next_generation: AtomicU64::new(random()),
         offers: Default::default(),
+        dictionaries: Dictionaries::new(config.compression.dictionary_bytes_max.bytes()),
         ignored_parameters: config.caching.ignored_parameters.clone(),
         live: Arc::new(Live::new(Arc::new(LiveConfig::of(config)))),
     }

@@ -177,6 +177,7 @@ pub(crate) fn canonical(
         forwarded_host: None,
         response_fields: None,
         client_codings: None,
+        dictionary: None,
         received_fields: None,
         _charge: head.charge,
         interims: head.interims,
@@ -280,8 +281,7 @@ fn strip_hop_by_hop(
     hop_by_hop::strip_request(headers, |name| filter.is_read(name, is_trusted))
 }
 
-/// Like [`canonicalise`], for a plain request. The fast path has checked that the omitted steps would change no
-/// field, so the map need not be searched again.
+/// Like [`canonicalise`], for a plain request. The fast path has checked that the omitted steps change no field.
 fn canonicalise_plain(
     canonicaliser: &Canonicaliser,
     client: &ClientFacts<'_>,

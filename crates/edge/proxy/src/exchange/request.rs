@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 
 use edgeward_semantics::content_coding::AcceptedCodings;
+use edgeward_semantics::dictionary::{DictionaryOffer, MalformedOffer};
 use edgeward_semantics::hop_by_hop::ConnectionOptions;
 use edgeward_semantics::{Route, Target};
 use edgeward_types::Timestamp;
@@ -67,6 +68,8 @@ pub(crate) struct Request {
     pub(crate) response_fields: Option<Rc<[(HeaderName, FieldEdit)]>>,
     /// The codings that the client accepts, if `headers` has another `Accept-Encoding` for the origin.
     pub(crate) client_codings: Option<AcceptedCodings>,
+    /// The dictionary that the client offers, if the site makes dictionaries. The origin does not get the offer.
+    pub(crate) dictionary: Option<Box<Result<DictionaryOffer, MalformedOffer>>>,
     /// All fields as received, of a request by which a client purges.
     pub(crate) received_fields: Option<Box<HeaderMap>>,
     /// Receives the interim (1xx) responses for an HTTP/1.1 client, which hyper's server cannot send.

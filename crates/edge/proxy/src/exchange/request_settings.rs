@@ -38,6 +38,8 @@ pub(crate) struct RequestSettings {
     pub(crate) caching: Rules,
     pub(crate) stale_if_disconnected: Duration,
     pub(crate) compression: CompressionConfig,
+    /// True if responses are dictionaries.
+    pub(crate) makes_dictionaries: bool,
     /// The most bytes of a request's body.
     pub(crate) request_body_bytes_max: Option<u64>,
     pub(crate) query: QueryShape,
@@ -80,6 +82,12 @@ impl RequestSettings {
         let mut caching_rules = caching.rules.clone();
         let mut compression = live.compression.clone();
         compression.enabled = stated.compression.unwrap_or(compression.enabled);
+        let makes_dictionaries = stated.dictionary.is_on()
+            && compression.enabled
+            && !compression.rules.personal
+            // These responses are for some users only.
+            && stated.check_authorization != Some(true)
+            && stated.share_authorized != Some(true);
         let lifetimes = Lifetimes {
             replacing: status_lifetimes(&stated.ttl),
             unstated: status_lifetimes(&stated.default_ttl),
@@ -133,6 +141,7 @@ impl RequestSettings {
                 .stale_if_disconnected
                 .unwrap_or(caching.stale_if_disconnected),
             compression,
+            makes_dictionaries,
             request_body_bytes_max: body_max.map(ByteSize::bytes),
             query,
             placement: Placement {

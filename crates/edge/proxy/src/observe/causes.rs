@@ -2,6 +2,7 @@
 
 use edgeward_overload::Work;
 use edgeward_semantics::content_coding::Coding;
+use edgeward_semantics::dictionary::DictionaryMismatch;
 use http::StatusCode;
 
 use super::labels::{Label, labels};
@@ -73,6 +74,45 @@ labels! {
     }
 }
 
+labels! {
+    /// The result of a request that offers a dictionary for a response that the edge may encode.
+    pub(crate) enum OfferResult {
+        /// The client gets a delta.
+        Used = "used",
+        /// The first request for this delta. The second one begins to make it.
+        First = "first",
+        /// The delta is being made.
+        Pending = "pending",
+        /// The delta would be too long.
+        NoGain = "no-gain",
+        /// No dictionary with this hash is known, or it has expired or was purged.
+        Unknown = "unknown",
+        /// The request did not arrive over TLS.
+        Cleartext = "cleartext",
+        /// The fields are invalid, or one of them occurs twice.
+        Malformed = "malformed",
+        /// The page is of another origin, and the response does not allow it to read the body.
+        CrossOrigin = "cross-origin",
+        /// The pattern of the dictionary does not match the URL.
+        Pattern = "pattern",
+        /// The dictionary is for other destinations.
+        Destination = "destination",
+        /// The client states the id of another dictionary.
+        Id = "id",
+    }
+}
+
+impl From<DictionaryMismatch> for OfferResult {
+    fn from(mismatch: DictionaryMismatch) -> Self {
+        match mismatch {
+            DictionaryMismatch::CrossOrigin => Self::CrossOrigin,
+            DictionaryMismatch::Pattern => Self::Pattern,
+            DictionaryMismatch::Destination => Self::Destination,
+            DictionaryMismatch::Id => Self::Id,
+        }
+    }
+}
+
 /// The status of an error that the edge generated.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RefusedStatus(usize);
@@ -106,8 +146,7 @@ impl Label for Work {
 }
 
 impl Label for Coding {
-    const LABELS: &'static [&'static str] =
-        &[Self::Brotli.name(), Self::Zstd.name(), Self::Gzip.name()];
+    const LABELS: &'static [&'static str] = &["br", "zstd", "gzip", "dcz", "dcb"];
 
     fn index(self) -> usize {
         self as usize
@@ -129,10 +168,10 @@ mod tests {
         ] {
             assert_eq!(work.as_str(), label);
         }
-        for coding in [Coding::Brotli, Coding::Zstd, Coding::Gzip] {
+        for coding in Coding::ALL {
             assert_eq!(coding.as_str(), coding.name());
         }
-        assert_eq!(<Coding as Label>::LABELS.len(), 3);
+        assert_eq!(<Coding as Label>::LABELS.len(), Coding::ALL.len());
         for status in [400, 408, 504, 508].map(StatusCode::from_u16) {
             let status = status.expect("a status");
             let refused = RefusedStatus::of(status).expect("an error of the edge");

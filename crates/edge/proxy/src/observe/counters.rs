@@ -9,7 +9,7 @@ use edgeward_overload::Work;
 use edgeward_semantics::content_coding::Coding;
 use http::StatusCode;
 
-use super::causes::{CloseReason, Excess, RefusedStatus, TunnelEnd};
+use super::causes::{CloseReason, Excess, OfferResult, RefusedStatus, TunnelEnd};
 pub(crate) use super::counter::Counter;
 use super::labels::{Label, PerLabel};
 use super::outcome::{ClientProtocol, RequestOutcome};
@@ -304,16 +304,14 @@ counters! {
         upgrades_failed = "result" "failed", // no response, or a 101 for another protocol
         upgrades_limit = "result" "limit", // limits.tunnels_max
     }
-    Counter "edgeward_tunnels_ended_total" "Tunnels that have ended, by cause." {
-        tunnels_ended: TunnelEnd by "cause",
-    }
+    Counter "edgeward_tunnels_ended_total" "Tunnels that have ended, by cause."
+        { tunnels_ended: TunnelEnd by "cause" }
     Counter "edgeward_tunnel_bytes_total" "Bytes that tunnels have forwarded, by direction." {
         tunnel_bytes_to_origin = "to" "origin",
         tunnel_bytes_to_client = "to" "client",
     }
-    Counter "edgeward_encoded_responses_total" "Responses in a coding that the edge applied, by coding." {
-        encoded: Coding by "coding",
-    }
+    Counter "edgeward_encoded_responses_total" "Responses in a coding that the edge applied, by coding."
+        { encoded: Coding by "coding" }
     Counter "edgeward_encodings_total" "Bodies to compress, by result." {
         encodings_made = "result" "made",
         encodings_no_gain = "result" "no-gain", // the coding saves too little
@@ -325,6 +323,9 @@ counters! {
         encoding_input_bytes = "side" "input",
         encoding_output_bytes = "side" "output",
     }
+    Counter "edgeward_dictionary_offers_total" "Offers of dictionaries for stored responses, by result."
+        { dictionary_offers: OfferResult by "result" }
+    Counter "edgeward_dictionary_saved_bytes_total" "Bytes by which deltas are shorter." { dictionary_saved_bytes }
     Counter "edgeward_extension_mismatches_total"
         "Responses that are not stored because their media type contradicts the extension of the path." {
         extension_mismatches,

@@ -16,18 +16,23 @@ use bytes::Bytes;
 use edgeward_semantics::content_coding::{
     Coding, CodingOrder, add_vary, matching_coding, may_encode, wants_plain_range,
 };
+use edgeward_semantics::dictionary::USE_AS_DICTIONARY;
 use edgeward_semantics::{CacheStatus, Storable, Validators};
-use http::header::{AGE, CONTENT_LENGTH, HeaderMap, IF_NONE_MATCH, RANGE};
+use http::header::{AGE, CONTENT_LENGTH, HeaderMap, IF_NONE_MATCH, RANGE, VARY};
 use http::{Response, StatusCode};
 use tokio::sync::watch;
 
 use super::body::EdgeBody;
-use super::coding_choice::{accepted_codings, compression};
+use super::coding_choice::{accepted_codings, accepted_dictionary_codings, compression};
 use super::deliver::{Reply, is_not_modified};
+use super::dictionary::{self, Delta};
 use super::worker::Worker;
 use crate::cache::CacheKey;
+use crate::cache::dictionaries::Dictionary;
 use crate::cache::disk::DiskEntry;
-use crate::cache::encoders::{Encoding, Job, JobRole, Levels, Output, PendingJob, PlainBody};
+use crate::cache::encoders::{
+    Encoding, Job, JobRole, Levels, Output, PendingJob, PlainBody, Recipe,
+};
 use crate::cache::encodings::{NewEncoding, encoded};
 use crate::cache::fill::{FillEnd, FillHead, FillReader};
 use crate::cache::stored::{Stored, StoredBody, StoredKind, StoredResponse};
@@ -35,6 +40,7 @@ use crate::config::CompressionConfig;
 use crate::exchange::Request;
 use crate::exchange::field_bytes::push_field;
 use crate::exchange::request_settings::Placement;
+use crate::observe::causes::OfferResult;
 use crate::rt::budget::MemoryShare;
 
 /// The representation with which a request is answered.
@@ -47,7 +53,8 @@ pub(super) enum Choice {
 }
 
 /// Returns the generation of a response that is about to be stored, if the edge may encode it, and adds
-/// `Vary: Accept-Encoding` to its head. `old` is the generation of the response if it was validated.
+/// `Vary: Accept-Encoding` to its head, and the fields of dictionaries. `old` is the generation of the response if it
+/// was validated.
 pub(super) fn mark_encodable(
     worker: &Worker,
     request: &Request,
@@ -63,7 +70,19 @@ pub(super) fn mark_encodable(
     let (head, vary) = (&storable.head, &storable.vary);
     may_encode(&config.rules, &request.headers, status, head, vary, length).ok()?;
     add_vary(&mut storable.head);
+    dictionary::mark(request, &mut storable.head);
     old.or_else(|| NonZeroU64::new(worker.cache.next_marker_generation()))
+}
+
+/// Copies the fields that [`mark_encodable`] adds to the head of a stored response to the head that the leader of its
+/// fetch gets.
+pub(super) fn copy_marks(stored: &HeaderMap, leader: &mut HeaderMap) {
+    for name in [&VARY, &USE_AS_DICTIONARY] {
+        leader.remove(name);
+        for value in stored.get_all(name) {
+            leader.append(name, value.clone());
+        }
+    }
 }
 
 /// Responds with a stored response, in a coding if the request accepts one.
@@ -102,10 +121,10 @@ pub(super) fn choose(
     let Some(generation) = response.generation else {
         return Choice::Plain;
     };
+    if is_cached {
+        dictionary::learn(worker, request, stored);
+    }
     let order = accepted_codings(compression(request), request);
-    let Some(first) = order.first() else {
-        return Choice::Plain;
-    };
     let seed = worker.cache.hash_seed;
     let key = |coding| CacheKey::of_encoding(stored.key(), generation, coding, seed);
     if !request.plain
@@ -120,6 +139,12 @@ pub(super) fn choose(
             None => Choice::Plain,
         };
     }
+    if is_cached && let Some(delta) = choose_delta(worker, request, stored) {
+        return Choice::Encoded(delta);
+    }
+    let Some(first) = order.first() else {
+        return Choice::Plain;
+    };
     let preferred = key(first);
     match find(worker, &preferred, first, stored) {
         Lookup::Encoded(encoded) => return Choice::Encoded(encoded),
@@ -132,6 +157,7 @@ pub(super) fn choose(
         plain: Arc::clone(stored),
         key: preferred,
         coding: first,
+        dictionary: None,
         is_cached,
         placement: request.settings().placement,
     };
@@ -146,6 +172,49 @@ pub(super) fn choose(
         }
     }
     Choice::Plain
+}
+
+/// Returns the delta for the dictionary that a request offers, if it is stored. Otherwise begins to make it, if this is
+/// not the first request for it.
+fn choose_delta(
+    worker: &Rc<Worker>,
+    request: &Request,
+    stored: &Arc<Stored>,
+) -> Option<Arc<Stored>> {
+    let Delta {
+        key,
+        coding,
+        dictionary,
+    } = dictionary::delta_for(worker, request, stored)?;
+    let cache = &worker.cache;
+    let found = cache.encoding_in_memory(key.hash, &key.bytes, coding, stored);
+    match found.map(Lookup::from) {
+        Some(Lookup::Encoded(delta)) => {
+            dictionary::count(worker, OfferResult::Used);
+            let saved = stored.response().body.len() - delta.response().body.len();
+            worker.counters.dictionary_saved_bytes.add(saved);
+            return Some(delta);
+        }
+        Some(_) => dictionary::count(worker, OfferResult::NoGain),
+        None if dictionary::is_to_be_made(worker, &key) => {
+            let job = Making {
+                worker: Rc::clone(worker),
+                plain: Arc::clone(stored),
+                key,
+                coding,
+                dictionary: Some(dictionary),
+                is_cached: true,
+                placement: Placement {
+                    memory: request.settings().placement.memory,
+                    ..Placement::NOWHERE
+                },
+            };
+            // The next request gets the delta.
+            _ = job.begin(compression(request));
+        }
+        None => {}
+    }
+    None
 }
 
 /// Returns the representation that conditions or a range of a request select: a coding, or none.
@@ -163,6 +232,12 @@ pub(super) fn select_by_fields(
     let validators = Validators::from_headers(&headers);
     // A client that has the response in any form that it accepts gets a 304 for this form (RFC 9111 §4.3.2).
     let coding = matching_coding(method, fields, response.status, &validators, order);
+    if coding.is_some() {
+        return Some(coding);
+    }
+    // The deltas of a response have one tag: they decode to the same bytes, and no range of them is sent.
+    let order = accepted_dictionary_codings(request);
+    let coding = matching_coding(method, fields, response.status, &validators, &order);
     if coding.is_some() {
         return Some(coding);
     }
@@ -228,6 +303,7 @@ struct Making {
     /// The key of the encoding.
     key: CacheKey,
     coding: Coding,
+    dictionary: Option<Arc<Dictionary>>,
     is_cached: bool,
     /// The tiers that may store the encoding.
     placement: Placement,
@@ -249,9 +325,13 @@ impl Making {
             return None;
         }
         let encoders = &worker.shared.encoders;
-        let levels = Levels::of(config);
+        let recipe = Recipe {
+            coding: self.coding,
+            levels: Levels::of(config),
+            dictionary: self.dictionary.clone(),
+        };
         let stored = || self.in_memory();
-        match encoders.join(self.key.hash, self.coding, levels, body, length, stored) {
+        match encoders.join(self.key.hash, recipe, body, length, stored) {
             JobRole::Leader(job, pending) => {
                 let result = job.subscribe();
                 let making = self.clone();

@@ -420,7 +420,7 @@ fn describe_encodings(shared: &Shared, entry: &FoundEntry) -> Value {
             "body_bytes": (length > 0).then_some(length), // null: the coding saves too little
         }))
     };
-    Coding::ALL.into_iter().filter_map(describe).collect()
+    Coding::GENERAL.into_iter().filter_map(describe).collect()
 }
 
 /// Returns the number of slices of a response, and the tiers that have them, as JSON.

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use edgeward_semantics::dictionary::{AVAILABLE_DICTIONARY, DICTIONARY_ID, DictionaryOffer};
 use edgeward_semantics::{PassReason, Route};
 use edgeward_sites::{Admission, FixedAnswer, RateLimit, RequestParts, RequestView, Stated};
 use http::header::{HOST, HeaderMap, HeaderValue};
@@ -240,6 +241,20 @@ fn choose_coding(request: &mut Request, settings: &RequestSettings) {
         && request.route == Route::Lookup
     {
         ask_for_identity(request);
+    }
+    if settings.makes_dictionaries {
+        take_offer(request);
+    }
+}
+
+/// Takes the offer of a dictionary out of the request. The origin does not get it, because otherwise it could answer
+/// with a delta of its own, for this dictionary only.
+fn take_offer(request: &mut Request) {
+    let fields = &mut request.headers;
+    if let Some(offer) = DictionaryOffer::from_headers(fields) {
+        fields.remove(&AVAILABLE_DICTIONARY);
+        fields.remove(&DICTIONARY_ID);
+        request.dictionary = Some(Box::new(offer));
     }
 }
 

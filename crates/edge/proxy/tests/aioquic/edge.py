@@ -23,14 +23,23 @@ PAGE = bytes(range(256)) * 400
 START_SECONDS = 60
 
 
+def script(version):
+    """Returns a script. Versions differ in one of 50 lines."""
+    lines = (f"var value{n} = 'text {n * 7919 % 6151} {version if n % 50 == 7 else 0}';\n" for n in range(600))
+    return "".join(lines).encode()
+
+
 class Origin(http.server.BaseHTTPRequestHandler):
-    """Answers GET and HEAD with PAGE, POST with its content, and WebSockets with the bytes that they send."""
+    """Answers GET and HEAD with PAGE or a script, POST with its content, WebSockets with the bytes that they send."""
 
     protocol_version = "HTTP/1.1"
 
     def do_GET(self):
         if self.headers.get("upgrade") == "websocket":
             return self.echo()
+        if version := re.fullmatch(r"/js/app\.(\d+)\.js", self.path):
+            fields = {"content-type": "text/javascript", "cache-control": "max-age=600"}
+            return self.answer(script(int(version[1])), fields)
         # Trailers are not stored.
         cache_control = "no-store" if self.path == "/trailers" else "max-age=600"
         self.answer(PAGE, {"cache-control": cache_control, "etag": '"1"'})
@@ -99,6 +108,9 @@ class Edge:
             tls_certificates = "{folder}/certificate.pem"
             tls_key = "{folder}/key.pem"
             http3 = true
+            [[site]]
+            hosts = "*"
+            dictionary = true
             """
         )
         log = folder / "log"

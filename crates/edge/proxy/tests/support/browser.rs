@@ -18,6 +18,11 @@ pub(crate) struct Browser {
 impl Browser {
     /// Opens an empty page.
     pub(crate) fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// Opens an empty page in a browser with further arguments.
+    pub(crate) fn start_with(arguments: &[&str]) -> Self {
         let profile = tempfile::tempdir().expect("the folder is created");
         // The protocol uses the descriptors 3 and 4.
         let mut process = Command::new("sh")
@@ -31,6 +36,7 @@ impl Browser {
                 "--no-first-run",
                 "--remote-debugging-pipe",
             ])
+            .args(arguments)
             .arg(format!("--user-data-dir={}", profile.path().display()))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -32,6 +32,7 @@ mod caching;
 mod clock;
 mod compression;
 mod departures;
+mod dictionaries;
 mod differential;
 mod disk;
 mod disk_hits;

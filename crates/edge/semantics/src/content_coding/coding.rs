@@ -9,11 +9,28 @@ pub enum Coding {
     Zstd,
     /// `gzip` (RFC 1952).
     Gzip,
+    /// `dcz`: `zstd` with a dictionary that the client has (RFC 9842 §5).
+    DictionaryZstd,
+    /// `dcb`: `br` with a dictionary that the client has (RFC 9842 §4).
+    DictionaryBrotli,
 }
 
 impl Coding {
-    /// All codings, in the order of preference among codings of equal weight: on text, the first is the smallest.
-    pub const ALL: [Self; 3] = [Self::Brotli, Self::Zstd, Self::Gzip];
+    /// All codings.
+    pub const ALL: [Self; 5] = [
+        Self::Brotli,
+        Self::Zstd,
+        Self::Gzip,
+        Self::DictionaryZstd,
+        Self::DictionaryBrotli,
+    ];
+
+    /// The codings that need no dictionary, in the order of preference among codings of equal weight: on text, the
+    /// first is the smallest.
+    pub const GENERAL: [Self; 3] = [Self::Brotli, Self::Zstd, Self::Gzip];
+
+    /// The codings with a dictionary, in the order of preference among codings of equal weight.
+    pub const WITH_DICTIONARY: [Self; 2] = [Self::DictionaryZstd, Self::DictionaryBrotli];
 
     /// Returns the name in the registry of content codings.
     pub const fn name(self) -> &'static str {
@@ -21,7 +38,23 @@ impl Coding {
             Self::Brotli => "br",
             Self::Zstd => "zstd",
             Self::Gzip => "gzip",
+            Self::DictionaryZstd => "dcz",
+            Self::DictionaryBrotli => "dcb",
         }
+    }
+
+    /// Returns the coding that compresses in the same way without a dictionary.
+    pub const fn without_dictionary(self) -> Self {
+        match self {
+            Self::DictionaryZstd => Self::Zstd,
+            Self::DictionaryBrotli => Self::Brotli,
+            Self::Brotli | Self::Zstd | Self::Gzip => self,
+        }
+    }
+
+    /// Returns true if a decoder of the coding needs a dictionary.
+    pub const fn needs_dictionary(self) -> bool {
+        matches!(self, Self::DictionaryZstd | Self::DictionaryBrotli)
     }
 
     /// Returns the coding with a name. Names are case-insensitive, and `x-gzip` is `gzip` (§8.4.1).

@@ -1,10 +1,11 @@
 //! The patterns of dictionaries whose origin states none.
 
-/// Returns the pattern for the URLs under which other versions of a response are expected. `path` is its canonical path.
+/// Returns the pattern for the URLs under which other versions of a response are expected. `path` is its canonical
+/// path.
 ///
 /// Versions and hashes in the name of a file, and in the names of folders, become `*`: `/js/app.3f9c2d1e.js` gives
-/// `/js/app.*.js`, and `/react@18.2.0/react.js` gives `/react@*/react.js`. A path without them stands for itself, because
-/// later versions have the same URL.
+/// `/js/app.*.js`, and `/react@18.2.0/react.js` gives `/react@*/react.js`. A path without them stands for itself,
+/// because later versions have the same URL.
 ///
 /// Returns `None` for a path with characters that have a meaning in URL patterns.
 pub fn automatic_pattern(path: &str) -> Option<String> {

@@ -3,7 +3,7 @@
 use super::messages;
 
 /// Each of these lines of a rule is wrong. The message contains the second text, the hint the third.
-const WRONG: [(&str, &str, &str); 88] = [
+const WRONG: [(&str, &str, &str); 91] = [
     (
         "path = 'a/*'",
         "path = 'a/*' matches no path",
@@ -56,6 +56,13 @@ const WRONG: [(&str, &str, &str); 88] = [
         "is not the name of a field",
         "hyphens",
     ),
+    (
+        "dictionary = '/js/:name'",
+        "is not a pattern of paths",
+        "* stands for any text",
+    ),
+    ("dictionary = 'js/*'", "is not a pattern of paths", "path"),
+    ("dictionary = 5", "is a number", "/js/app.*.js"),
     ("request.only = true", "is a boolean", "user-agent"),
     ("cookie = 'a=b'", "is not a name", "only the name"),
     ("cookie = ''", "is not a name", "only the name"),

@@ -194,6 +194,7 @@ fn effect_of(name: &str) -> Effect {
         17 if is("transfer-encoding") => Effect::TransferCoding,
         17 if is("if-modified-since") => Effect::Special,
         19 if is("if-unmodified-since") => Effect::Special,
+        20 if is("available-dictionary") => Effect::Special,
         _ => Effect::Irrelevant,
     }
 }

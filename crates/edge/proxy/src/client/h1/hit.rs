@@ -138,6 +138,15 @@ pub(super) fn try_hit(
         FoundResponse::Stored(stored) => stored.response().generation,
         FoundResponse::Disk(hit) => hit.generation,
     };
+    if settings.makes_dictionaries
+        && host.scheme == "https"
+        && let (FoundResponse::Stored(stored), Some(generation)) = (&hit.found, encodable)
+    {
+        let policy = &stored.response().policy;
+        if !worker.cache.dictionaries.is_noted(generation, policy) {
+            return HitResult::NotServed(Some(Outcome::Hit(hit))); // the request path makes it a dictionary
+        }
+    }
     let coding = encodable.and_then(|_| {
         let config = &settings.compression;
         let accepted = last_codings.accepted(plain.accept_encoding?);

@@ -62,6 +62,7 @@ proptest! {
             forwarded_host: None,
             response_fields: None,
             client_codings: None,
+            dictionary: None,
             received_fields: None,
             interims: None,
         };

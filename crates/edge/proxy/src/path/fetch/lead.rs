@@ -14,7 +14,6 @@ mod versions;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use edgeward_semantics::content_coding::add_vary;
 use edgeward_semantics::{
     NotStoredReason, Storable, Validators, Vary, Verdict, answers_the_request, keep_links,
 };
@@ -230,7 +229,7 @@ impl Fetch {
         let generation =
             encoded::mark_encodable(&worker, request, status, &mut storable, length, None);
         if generation.is_some() {
-            add_vary(&mut parts.headers);
+            encoded::copy_marks(&storable.head, &mut parts.headers);
         }
         // If the response varies, its marker changes the entry of the primary key. The guard marks the key as changing.
         let varies = matches!(storable.vary, Vary::Fields(_));

@@ -2,33 +2,23 @@
 //!
 //! A response with [`USE_AS_DICTIONARY`] is a dictionary for the URLs that its [`DictionaryTerms`] match. A later
 //! request for such a URL states the SHA-256 of the dictionary, which is a [`DictionaryOffer`]. A cache that knows the
-//! dictionary checks the two with [`DictionaryOffer::check`], and may then answer in one of the codings `dcb` and `dcz`.
+//! dictionary checks the two with [`DictionaryOffer::check`], and may then answer in the coding `dcb` or `dcz`.
 //! [`automatic_pattern`] makes the pattern for a response whose origin states none.
 
 mod automatic;
+mod fields;
 mod offer;
 mod pattern;
 mod terms;
 
-use http::header::{ACCEPT_ENCODING, HeaderMap, HeaderName, HeaderValue, VARY};
+use http::header::{ACCEPT_ENCODING, HeaderMap, HeaderValue, VARY};
 
 use crate::list;
 pub use automatic::automatic_pattern;
+pub use fields::{AVAILABLE_DICTIONARY, DICTIONARY_ID, DictionaryHash, USE_AS_DICTIONARY};
 pub use offer::{DictionaryMismatch, DictionaryOffer, MalformedOffer};
 pub use pattern::MatchPattern;
 pub use terms::{DictionaryTerms, terms_value};
-
-/// The field `Use-As-Dictionary` of responses (§2.1).
-pub static USE_AS_DICTIONARY: HeaderName = HeaderName::from_static("use-as-dictionary");
-
-/// The field `Available-Dictionary` of requests (§2.2).
-pub static AVAILABLE_DICTIONARY: HeaderName = HeaderName::from_static("available-dictionary");
-
-/// The field `Dictionary-ID` of requests (§2.3).
-pub static DICTIONARY_ID: HeaderName = HeaderName::from_static("dictionary-id");
-
-/// The SHA-256 of a dictionary, without any content coding.
-pub type DictionaryHash = [u8; 32];
 
 /// The longest dictionary: the window of zstd that every client supports (§5). All bytes of such a dictionary are
 /// within the window when the first byte is decoded.

@@ -56,8 +56,8 @@ pub(super) static ROWS: &[Key] = rows! {
     "compression.wait_bytes_max" live:
         Size(ByteSize(0), ByteSize::mib(64)) => EdgeConfig.compression.wait_bytes_max;
 
-    /// The memory of dictionaries: copies of the bodies that clients may have (RFC 9842). The least recently used one is
-    /// dropped. Sites have no dictionaries unless they set `dictionary`.
+    /// The memory of dictionaries: copies of the bodies that clients may have (RFC 9842). The least recently used one
+    /// is dropped. Sites have no dictionaries unless they set `dictionary`.
     "compression.dictionary_bytes_max" restart:
         Size(ByteSize(0), ByteSize::gib(16)) => EdgeConfig.compression.dictionary_bytes_max;
 

@@ -9,8 +9,7 @@ use edgeward_semantics::content_coding::Coding;
 use edgeward_semantics::dictionary::{DICTIONARY_BYTES_MAX, DictionaryHash};
 use zstd::zstd_safe::{CCtx, CParameter};
 
-use super::encode::{Bounded, window_bits};
-use super::encoders::Levels;
+use super::encode::{Bounded, Levels, window_bits};
 
 /// Encodes a body with a dictionary. Returns `None` if the delta exceeds [`DELTA_SHARE_MAX`] of the body, and if the
 /// dictionary and the body do not fit into the window.

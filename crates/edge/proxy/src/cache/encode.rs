@@ -4,7 +4,25 @@ use std::io::{self, Write as _};
 
 use edgeward_semantics::content_coding::Coding;
 
-use super::encoders::Levels;
+use crate::config::CompressionConfig;
+
+/// The levels of the codings.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Levels {
+    pub(super) gzip: u32,
+    pub(super) brotli: u32,
+    pub(super) zstd: i32,
+}
+
+impl Levels {
+    pub(crate) fn of(config: &CompressionConfig) -> Self {
+        Self {
+            gzip: config.gzip_level,
+            brotli: config.brotli_level,
+            zstd: config.zstd_level,
+        }
+    }
+}
 
 /// Encodes a body. Returns `None` if the coding saves less than [`SAVED_SHARE_MIN`] of it.
 pub(super) fn encode(coding: Coding, levels: Levels, body: &[u8]) -> Option<Vec<u8>> {
@@ -90,7 +108,6 @@ mod tests {
     use std::io::Read as _;
 
     use super::*;
-    use crate::config::CompressionConfig;
 
     fn decode(coding: Coding, bytes: &[u8]) -> Vec<u8> {
         let mut plain = Vec::new();

@@ -21,7 +21,7 @@ use tokio::sync::{oneshot, watch};
 use super::delta::encode_delta;
 use super::dictionaries::Dictionary;
 use super::disk::readers::Readers;
-use super::encode::encode;
+use super::encode::{Levels, encode};
 use crate::config::CompressionConfig;
 use crate::rt::budget::{MemoryBudget, MemoryShare};
 use crate::rt::panics::lock;
@@ -42,14 +42,6 @@ pub(crate) enum PlainBody {
     Memory(Bytes),
     /// The thread reads the body from disk first.
     Disk(DiskObject),
-}
-
-/// The levels of the codings.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Levels {
-    pub(super) gzip: u32,
-    pub(super) brotli: u32,
-    pub(super) zstd: i32,
 }
 
 /// A copy of a body, and its hash.
@@ -233,16 +225,6 @@ impl Job {
 impl Drop for Job {
     fn drop(&mut self) {
         lock(&self.encoders.under_way).remove(&self.hash);
-    }
-}
-
-impl Levels {
-    pub(crate) fn of(config: &CompressionConfig) -> Self {
-        Self {
-            gzip: config.gzip_level,
-            brotli: config.brotli_level,
-            zstd: config.zstd_level,
-        }
     }
 }
 

@@ -12,7 +12,7 @@ pub(crate) mod dictionaries;
 pub(crate) mod disk;
 pub(crate) mod disk_body;
 pub(crate) mod disk_slot;
-mod encode; // codings without a dictionary
+pub(crate) mod encode; // codings without a dictionary
 pub(crate) mod encoders;
 pub(crate) mod encodings;
 pub(crate) mod fill;

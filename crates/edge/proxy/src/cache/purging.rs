@@ -268,7 +268,8 @@ impl Cache {
         }
     }
 
-    /// Removes the dictionaries of a URL that is purged. An invalidation keeps them: clients may still use their copies.
+    /// Removes the dictionaries of a URL that is purged. An invalidation keeps them: clients may still use their
+    /// copies.
     fn remove_dictionaries(&self, target: &[u8]) {
         self.dictionaries.remove_url(target);
         if let Some(url) = self.url_under_rule(target) {

@@ -35,9 +35,9 @@ pub struct CompressionConfig {
     /// it takes 0.4 s, and on a connection of 100 Mbit/s, sending the saved bytes would take longer. Requests for
     /// longer bodies get them without a coding until the compressed body is stored.
     pub wait_bytes_max: ByteSize,
-    /// The memory of dictionaries (RFC 9842): copies of the bodies that clients may have. The least recently used one is
-    /// dropped. Default 64 MiB: a hundred bundles of 500 KiB in their last versions. Sites have no dictionaries unless
-    /// they set `dictionary`.
+    /// The memory of dictionaries (RFC 9842): copies of the bodies that clients may have. The least recently used one
+    /// is dropped. Default 64 MiB: a hundred bundles of 500 KiB in their last versions. Sites have no dictionaries
+    /// unless they set `dictionary`.
     pub dictionary_bytes_max: ByteSize,
     /// The `Accept-Encoding` of requests to the origin. Default: that of the client, so that an origin that compresses
     /// better than the edge keeps doing so.

@@ -30,9 +30,8 @@ use super::worker::Worker;
 use crate::cache::CacheKey;
 use crate::cache::dictionaries::Dictionary;
 use crate::cache::disk::DiskEntry;
-use crate::cache::encoders::{
-    Encoding, Job, JobRole, Levels, Output, PendingJob, PlainBody, Recipe,
-};
+use crate::cache::encode::Levels;
+use crate::cache::encoders::{Encoding, Job, JobRole, Output, PendingJob, PlainBody, Recipe};
 use crate::cache::encodings::{NewEncoding, encoded};
 use crate::cache::fill::{FillEnd, FillHead, FillReader};
 use crate::cache::stored::{Stored, StoredBody, StoredKind, StoredResponse};

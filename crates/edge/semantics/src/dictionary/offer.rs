@@ -3,8 +3,8 @@
 use http::header::{ACCESS_CONTROL_ALLOW_ORIGIN, HeaderMap, HeaderName, ORIGIN};
 use sfv::{BareItem, Item, Parser, Version};
 
+use super::fields::{AVAILABLE_DICTIONARY, DICTIONARY_ID, DictionaryHash};
 use super::terms::{DictionaryTerms, ID_BYTES_MAX};
-use super::{AVAILABLE_DICTIONARY, DICTIONARY_ID, DictionaryHash};
 
 /// A dictionary that a client offers.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use http::header::{HeaderMap, HeaderValue};
 use sfv::{BareItem, Dictionary, ListEntry, Parser, Version};
 
-use super::USE_AS_DICTIONARY;
+use super::fields::USE_AS_DICTIONARY;
 use super::pattern::MatchPattern;
 
 /// The terms under which a response is a dictionary.

@@ -59,11 +59,14 @@ pub struct DiskSetting {
 
 /// Returns the recommended disk: the least capacity that is within [`NEAR_BEST`] of the best of all settings, with the
 /// rule that writes least there. `None` without settings.
-pub fn recommended_disk(settings: &[DiskSetting]) -> Option<&DiskSetting> {
-    let top = settings.iter().map(|setting| setting.hit_ratio);
+pub fn recommended_disk<'a>(
+    settings: impl IntoIterator<Item = &'a DiskSetting, IntoIter: Clone>,
+) -> Option<&'a DiskSetting> {
+    let settings = settings.into_iter();
+    let top = settings.clone().map(|setting| setting.hit_ratio);
     let top = top.reduce(f64::max)?;
     let near_top = || {
-        let settings = settings.iter();
+        let settings = settings.clone();
         settings.filter(move |setting| setting.hit_ratio >= top - NEAR_BEST)
     };
     let least = near_top().map(|setting| setting.capacity_bytes).min()?;
@@ -72,14 +75,18 @@ pub fn recommended_disk(settings: &[DiskSetting]) -> Option<&DiskSetting> {
 }
 
 /// Returns the disk to change to: the recommended one, if it is clearly better than the present one, or as good with
-/// at most 80 % of its writes or with less capacity.
+/// at most 80 % of its writes or with less capacity. While the present one fills, smaller ones are left out: they have
+/// the same hits until they are full.
 pub fn advise_disk(settings: &[DiskSetting]) -> Option<&DiskSetting> {
     let present = settings.iter().find(|setting| setting.is_present)?;
-    let new = recommended_disk(settings)?;
+    let candidates = settings
+        .iter()
+        .filter(|setting| !present.is_filling || setting.capacity_bytes >= present.capacity_bytes);
+    let new = recommended_disk(candidates)?;
     let gain = new.hit_ratio - present.hit_ratio;
     let error = new.hit_ratio_error.hypot(present.hit_ratio_error);
     let is_better = gain >= GAIN_MIN.max(2.0 * error);
-    let saves = (new.capacity_bytes < present.capacity_bytes && !present.is_filling)
+    let saves = new.capacity_bytes < present.capacity_bytes
         || (new.capacity_bytes == present.capacity_bytes
             && new.disk_bytes_per_second <= FEWER_WRITES * present.disk_bytes_per_second);
     (is_better || (saves && gain >= -SMALL_LOSS)).then_some(new)
@@ -289,6 +296,30 @@ mod tests {
             assert_eq!(found, expected, "{rows:?}");
         }
         assert_eq!(advise_disk(&[]), None);
+    }
+
+    /// Method: all disks fill, so that all of a rule have the same hits.
+    #[test]
+    fn a_disk_that_has_never_been_full_is_not_reduced() {
+        let disk = |admission: &str, capacity_bytes, is_present, hit_ratio| DiskSetting {
+            admission: admission.to_owned(),
+            capacity_bytes,
+            is_present,
+            hit_ratio,
+            hit_ratio_error: 0.001,
+            origin_bytes_per_second: 1.0,
+            disk_bytes_per_second: 4.0,
+            is_filling: true,
+        };
+        let rows = [
+            disk("second-hit", 2, false, 0.5),
+            disk("second-hit", 4, true, 0.5),
+            disk("always", 2, false, 0.7),
+            disk("always", 4, false, 0.7),
+        ];
+        let found = advise_disk(&rows).map(|it| (it.admission.as_str(), it.capacity_bytes));
+        assert_eq!(found, Some(("always", 4)));
+        assert_eq!(advise_disk(&rows[..2]), None);
     }
 
     #[test]

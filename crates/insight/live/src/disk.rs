@@ -55,7 +55,8 @@ pub struct DiskPoint {
     pub estimate: Estimate,
     /// Bytes that are written to the disk, per second.
     pub disk_bytes_per_second: f64,
-    /// True if the simulated disk has never been full. Its hit ratio is then a lower bound.
+    /// True if the simulated disk was never full and the window has the first requests. The hit ratio is then a lower
+    /// bound.
     pub is_filling: bool,
 }
 
@@ -200,7 +201,7 @@ impl DiskWhatIf {
                 capacity_bytes,
                 estimate: estimate(misses, &sum, &calibration, seconds),
                 disk_bytes_per_second: disk_bytes / seconds,
-                is_filling: !disk.has_filled(),
+                is_filling: !disk.has_filled() && !self.window.has_forgotten(),
             },
         );
         Some((sum.samples(), points.collect()))

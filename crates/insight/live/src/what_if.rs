@@ -126,8 +126,8 @@ pub struct Point {
     pub byte_hit_ratio: f64,
     /// Bytes of bodies that the origin would send for objects, per second.
     pub origin_bytes_per_second: f64,
-    /// True if the simulated cache has never been full. Its hit ratio is then a lower bound: the real one grows until
-    /// the cache is full.
+    /// True if the simulated cache was never full and the window has the first requests. The hit ratio is then a lower
+    /// bound: these requests met an empty cache.
     pub is_filling: bool,
 }
 
@@ -232,7 +232,17 @@ impl WhatIf {
         let sizes = SIZES.iter().cycle();
         let points = self.caches.iter().zip(sum.misses()).zip(sizes);
         let points = points.map(|((cache, misses), (_, size))| {
-            point(cache, size, misses, &sum, &calibration, seconds)
+            let estimate = estimate(misses, &sum, &calibration, seconds);
+            Point {
+                policy: cache.policy(),
+                size,
+                capacity_bytes: cache.capacity_bytes(),
+                hit_ratio: estimate.hit_ratio,
+                hit_ratio_error: estimate.hit_ratio_error,
+                byte_hit_ratio: estimate.byte_hit_ratio,
+                origin_bytes_per_second: estimate.origin_bytes_per_second,
+                is_filling: !cache.has_filled() && !self.window.has_forgotten(),
+            }
         });
         Some(Report {
             since: sum.start(),
@@ -318,27 +328,6 @@ impl WhatIf {
         for cache in &mut self.caches {
             cache.shrink(&self.sample);
         }
-    }
-}
-
-fn point(
-    cache: &Mini,
-    size: &'static str,
-    misses: &Misses,
-    sum: &Cell,
-    calibration: &Calibration,
-    seconds: f64,
-) -> Point {
-    let estimate = estimate(misses, sum, calibration, seconds);
-    Point {
-        policy: cache.policy(),
-        size,
-        capacity_bytes: cache.capacity_bytes(),
-        hit_ratio: estimate.hit_ratio,
-        hit_ratio_error: estimate.hit_ratio_error,
-        byte_hit_ratio: estimate.byte_hit_ratio,
-        origin_bytes_per_second: estimate.origin_bytes_per_second,
-        is_filling: !cache.has_filled(),
     }
 }
 
@@ -542,6 +531,8 @@ mod tests {
         }
         let report = report(&mut what_if, &counts, minute(130));
         assert_eq!(report.points[1].hit_ratio, 1.0, "{report:?}");
+        // The caches were never full, and have all objects.
+        assert!(report.points.iter().all(|point| !point.is_filling));
         assert!(report.since >= Timestamp::from_millis(minute(70)));
     }
 

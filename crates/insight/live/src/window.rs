@@ -11,6 +11,7 @@ use crate::what_if::{Counts, Totals};
 pub(crate) struct Window {
     caches: usize,
     cells: VecDeque<Cell>,
+    has_forgotten: bool,
 }
 
 /// The counts of [`CELL_SECONDS`].
@@ -70,7 +71,13 @@ impl Window {
         Self {
             caches,
             cells: VecDeque::with_capacity(CELLS),
+            has_forgotten: false,
         }
+    }
+
+    /// Returns true if the window has left out its first cell, whose requests met empty caches.
+    pub(crate) fn has_forgotten(&self) -> bool {
+        self.has_forgotten
     }
 
     /// Returns the cell of a time, which is now.
@@ -78,16 +85,21 @@ impl Window {
         let is_full = |cell: &Cell| now.as_millis() >= cell.start.as_millis() + CELL_SECONDS * 1000;
         if self.cells.back().is_none_or(is_full) {
             if self.cells.len() == CELLS {
-                self.cells.pop_front();
+                self.forget();
             }
             self.cells.push_back(Cell::new(now, self.caches));
         }
         let is_recent =
             |cell: &Cell| now.as_millis().saturating_sub(cell.start.as_millis()) < WINDOW_MS;
         while self.cells.len() > 1 && !self.cells.front().is_some_and(is_recent) {
-            self.cells.pop_front();
+            self.forget();
         }
         self.cells.back_mut().expect("a cell was pushed")
+    }
+
+    fn forget(&mut self) {
+        self.cells.pop_front();
+        self.has_forgotten = true;
     }
 
     /// Returns the sum of all cells. `None` before the first request.

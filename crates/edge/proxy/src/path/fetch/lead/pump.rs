@@ -19,6 +19,7 @@ use crate::cache::stored::{DiskPlan, Stored, StoredBody, StoredKind, StoredRespo
 use crate::observe::log::ErrorChain;
 use crate::origin::{OriginBody, OriginError};
 use crate::path::ahead::{CHUNK_BYTES, EXEMPT_BYTES};
+use crate::path::dictionary;
 use crate::path::worker::Worker;
 use crate::rt::budget::MemoryShare;
 
@@ -251,6 +252,7 @@ impl Fetch {
             });
             body
         });
+        let in_memory = ram.as_ref().map(|(_, stored)| Arc::clone(stored));
         let stored_in = is_current
             .then(|| cache.insert(destination.versions.key, &destination.key, ram, disk))
             .flatten();
@@ -258,6 +260,10 @@ impl Fetch {
             worker.counters.dropped_insert.increment();
         }
         let stored_in = stored_in.unwrap_or_default();
+        if let Some(stored) = in_memory.filter(|_| stored_in.ram) {
+            // The client may offer the response as a dictionary before any other client gets it.
+            dictionary::learn(&worker, &self.request, &stored);
+        }
         if stored_in.ram || stored_in.disk {
             worker.counters.fills_stored.increment();
         } else {

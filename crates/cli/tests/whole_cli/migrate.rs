@@ -1,15 +1,30 @@
 //! `edgeward migrate`: exit codes and files.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use serde_json::Value;
 
 use super::run::{output, text};
 
-/// The configurations of `edgeward-migrate`.
-const CORPUS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../edge/migrate/tests/nginx");
+/// Returns the folder with the configurations of `edgeward-migrate` of a kind: `nginx`, `vcl` or `caddy`.
+pub(super) fn corpus_folder(kind: &str) -> PathBuf {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../edge/migrate/tests");
+    tests.join(kind)
+}
+
+/// Returns the paths of these configurations: at least 20.
+pub(super) fn corpus(kind: &str) -> Vec<PathBuf> {
+    let entries = fs::read_dir(corpus_folder(kind)).expect("the folder exists");
+    let mut paths: Vec<PathBuf> = entries
+        .map(|entry| entry.expect("an entry").path())
+        .filter(|path| path.is_file())
+        .collect();
+    paths.sort();
+    assert!(paths.len() >= 20, "{} configurations", paths.len());
+    paths
+}
 
 pub(super) fn migrate(input: &Path, more: &[&str]) -> Output {
     let input = input.display().to_string();
@@ -26,9 +41,7 @@ fn translate(folder: &Path, config: &str, more: &[&str]) -> Output {
 #[test]
 fn each_configuration_of_the_corpus_becomes_a_valid_one() {
     let folder = tempfile::tempdir().expect("a folder");
-    let mut count = 0;
-    for entry in fs::read_dir(CORPUS).expect("the folder exists") {
-        let path = entry.expect("an entry").path();
+    for (count, path) in corpus("nginx").into_iter().enumerate() {
         let out = folder.path().join(format!("{count}.toml"));
         let done = migrate(&path, &["--out", &out.display().to_string()]);
         let code = done.status.code();
@@ -38,9 +51,7 @@ fn each_configuration_of_the_corpus_becomes_a_valid_one() {
             text(&done.stderr)
         );
         assert!(out.is_file(), "{path:?}");
-        count += 1;
     }
-    assert!(count >= 20, "{count} configurations");
 }
 
 #[test]

@@ -4,37 +4,23 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use edgeward_testkit::client::Client;
 use edgeward_testkit::programs::{ServerProcess, find_or_skip};
 use edgeward_testkit::{Answer, ScriptedOrigin};
 
-use super::migrate::migrate;
+use super::migrate::{corpus, migrate};
 use super::run::{Server, text};
-
-/// The configurations of `edgeward-migrate`.
-const CORPUS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../edge/migrate/tests/caddy");
 
 /// A request: method, host, target and fields.
 type Request<'a> = (&'a str, &'a str, &'a str, &'a [(&'a str, &'a str)]);
 
-/// Returns the paths of the corpus.
-fn corpus() -> Vec<PathBuf> {
-    let entries = fs::read_dir(CORPUS).expect("the folder exists");
-    let mut paths: Vec<PathBuf> = entries
-        .map(|entry| entry.expect("an entry").path())
-        .collect();
-    paths.sort();
-    assert!(paths.len() >= 20, "{} configurations", paths.len());
-    paths
-}
-
 #[test]
 fn each_caddyfile_of_the_corpus_becomes_a_valid_configuration() {
     let folder = tempfile::tempdir().expect("a folder");
-    for path in corpus() {
+    for path in corpus("caddy") {
         let out = folder.path().join("edge.toml").display().to_string();
         let done = migrate(&path, &["--out", &out, "--force"]);
         let code = done.status.code();
@@ -105,7 +91,7 @@ fn caddy_accepts_each_caddyfile_of_the_corpus() {
     };
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("Caddyfile");
-    for path in corpus() {
+    for path in corpus("caddy") {
         let config = fs::read_to_string(&path).expect("read");
         fs::write(&file, without_modules(&config)).expect("written");
         let mut command = Command::new(&program);

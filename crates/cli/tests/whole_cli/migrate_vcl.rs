@@ -1,35 +1,18 @@
 //! `edgeward migrate` for VCL: valid configurations, and files that are refused.
 
 use std::fs;
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use edgeward_testkit::programs::find_or_skip;
 
-use super::migrate::migrate;
+use super::migrate::{corpus, corpus_folder, migrate};
 use super::run::text;
-
-/// The configurations of `edgeward-migrate`.
-const CORPUS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../edge/migrate/tests/vcl");
-
-/// Returns the paths of the corpus.
-fn corpus() -> Vec<PathBuf> {
-    let entries = fs::read_dir(CORPUS).expect("the folder exists");
-    let mut paths: Vec<PathBuf> = entries
-        .map(|entry| entry.expect("an entry").path())
-        .filter(|path| path.is_file())
-        .collect();
-    paths.sort();
-    paths
-}
 
 #[test]
 fn each_vcl_of_the_corpus_becomes_a_valid_configuration() {
     let folder = tempfile::tempdir().expect("a folder");
-    let included = format!("{CORPUS}/included");
-    let paths = corpus();
-    assert!(paths.len() >= 20, "{} configurations", paths.len());
-    for path in paths {
+    let included = corpus_folder("vcl").join("included").display().to_string();
+    for path in corpus("vcl") {
         let out = folder.path().join("edge.toml").display().to_string();
         let more = ["--out", &out, "--force", "--prefix", &included];
         let done = migrate(&path, &more);
@@ -78,10 +61,13 @@ fn varnish_accepts_each_vcl_of_the_corpus() {
         return;
     };
     let folder = tempfile::tempdir().expect("a folder");
-    for path in corpus() {
+    for path in corpus("vcl") {
         let mut command = Command::new(&program);
         command.arg("-C").arg("-f").arg(&path);
-        command.arg("-p").arg(format!("vcl_path={CORPUS}/included"));
+        command.arg("-p").arg(format!(
+            "vcl_path={}/included",
+            corpus_folder("vcl").display()
+        ));
         // Only the translation to C is checked: compiling it takes seconds.
         command.args(["-p", "cc_command=true"]);
         command.current_dir(folder.path()).stdin(Stdio::null());

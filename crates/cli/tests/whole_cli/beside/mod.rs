@@ -11,10 +11,8 @@ mod requests;
 mod varnish;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use edgeward_testkit::client::{Answer as Received, Client, TIMEOUT};
@@ -23,18 +21,6 @@ use rustls_pki_types::{CertificateDer, ServerName};
 
 use self::listed::Listed;
 use self::requests::Request;
-
-/// Returns the files of a folder of the corpus of `edgeward-migrate`.
-fn corpus(kind: &str) -> Vec<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../edge/migrate/tests");
-    let entries = fs::read_dir(folder.join(kind)).expect("the folder exists");
-    let mut paths: Vec<PathBuf> = entries
-        .map(|entry| entry.expect("an entry").path())
-        .filter(|path| path.is_file())
-        .collect();
-    paths.sort();
-    paths
-}
 
 /// The origins of one side, by their names in the configuration.
 struct Origins(BTreeMap<String, ScriptedOrigin>);

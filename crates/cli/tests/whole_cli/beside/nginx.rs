@@ -10,8 +10,8 @@ use rustls_pki_types::CertificateDer;
 
 use super::listed::Listed;
 use super::requests::{Request, Words};
-use super::{Listener, Origins, Side, compare, corpus};
-use crate::migrate::migrate;
+use super::{Listener, Origins, Side, compare};
+use crate::migrate::{corpus, migrate};
 use crate::run::{Server, text};
 
 /// A directive of a configuration, with its words as written.

@@ -11,8 +11,8 @@ use edgeward_testkit::programs::{ServerProcess, find_or_skip};
 
 use super::listed::Listed;
 use super::requests::Words;
-use super::{Listener, Origins, Side, compare, corpus};
-use crate::migrate::migrate;
+use super::{Listener, Origins, Side, compare};
+use crate::migrate::{corpus, migrate};
 use crate::run::{Server, text};
 
 /// A token of VCL: a word, a text or a symbol.

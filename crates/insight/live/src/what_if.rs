@@ -25,7 +25,7 @@ pub use crate::estimate::{Calibration, LOST_MAX};
 use crate::estimate::{calibration, estimate, is_incomplete};
 pub use crate::mini::Request;
 use crate::mini::{Answer, Mini};
-use crate::window::{Cell, Misses, Window};
+use crate::window::{Cell, Window};
 
 /// The settings of a [`WhatIf`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -46,10 +46,28 @@ pub fn add_vary(head: &mut HeaderMap) {
     }
 }
 
+/// Returns true if caches distinguish the representations of a response by the dictionaries of clients.
+pub fn varies_by_dictionary(head: &HeaderMap) -> bool {
+    let has = |name| list::has_token(head, &VARY, name);
+    has("*") || has(AVAILABLE_DICTIONARY.as_str())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::testing::headers;
+
+    #[test]
+    fn a_head_varies_by_dictionary_with_the_field_or_with_any() {
+        for (vary, expected) in [
+            ("vary: accept-encoding", false),
+            ("vary: accept-encoding, Available-Dictionary", true),
+            ("vary: *", true),
+            ("x: y", false),
+        ] {
+            assert_eq!(varies_by_dictionary(&headers(vary)), expected, "{vary}");
+        }
+    }
 
     #[test]
     fn all_representations_vary_by_the_fields_that_select_them() {

@@ -113,7 +113,7 @@ impl Dictionary {
     }
 
     fn charge(&self) -> u64 {
-        self.body.len() as u64 + ENTRY_BYTES
+        self.body.len() as u64 + self.response.charge_bytes() + ENTRY_BYTES
     }
 }
 
@@ -320,13 +320,14 @@ fn usable_until(policy: &StoredPolicy) -> Timestamp {
         .max(policy.stale_if_error_until)
 }
 
-/// Returns a number for a response with one lifetime. It is not 0, which marks an empty slot.
+/// Returns a number for a response with one lifetime. It is not 0, which is an empty slot. Generations that follow each
+/// other have different numbers.
 fn mark_of(generation: NonZeroU64, policy: &StoredPolicy) -> u64 {
     let until = usable_until(policy).as_millis();
-    (generation.get() ^ until.rotate_left(32)) | 1
+    (generation.get() ^ until.rotate_left(32)).max(1)
 }
 
-/// The memory of a dictionary beside its body: entries of four tables, its key, its terms and a share of its head.
+/// The memory of a dictionary beside its body and its response: entries of four tables, and its terms.
 const ENTRY_BYTES: u64 = 2048;
 
 /// The slots of each table of marks, a power of two: 32 KiB.

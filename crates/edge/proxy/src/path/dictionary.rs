@@ -125,14 +125,17 @@ pub(super) fn delta_for(worker: &Worker, request: &Request, stored: &Stored) -> 
         Ok(offer) => {
             let dictionary = find(worker, request, &offer.hash).ok_or(OfferResult::Unknown);
             dictionary.and_then(|dictionary| {
-                let head = stored.response().headers();
+                let head = sent_head(request, stored);
                 offer.check(&dictionary.terms, request.path_and_query(), &head)?;
-                Ok(dictionary)
+                Ok(dictionary::varies_by_dictionary(&head).then_some(dictionary))
             })
         }
     };
     match found {
-        Ok(dictionary) => Some(Delta {
+        // The response was stored before its site made dictionaries: a cache between the edge and the client would give
+        // the delta to clients with other dictionaries.
+        Ok(None) => None,
+        Ok(Some(dictionary)) => Some(Delta {
             key: CacheKey::of_delta(
                 stored.key(),
                 stored.response().generation?,
@@ -148,6 +151,19 @@ pub(super) fn delta_for(worker: &Worker, request: &Request, stored: &Stored) -> 
             None
         }
     }
+}
+
+/// Returns the head that the client gets, whose rules may change the origins that CORS allows.
+fn sent_head(request: &Request, stored: &Stored) -> HeaderMap {
+    let mut head = stored.response().headers();
+    for (name, edit) in request
+        .response_fields
+        .iter()
+        .flat_map(|edits| edits.iter())
+    {
+        edit.apply(name, &mut head);
+    }
+    head
 }
 
 /// Finds a dictionary of the request's origin that was not purged.

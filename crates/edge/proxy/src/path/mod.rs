@@ -9,8 +9,8 @@ pub(crate) mod connections; // the client connections of a worker
 mod debug_faults; // faults for tests of debug builds
 mod deliver; // builds responses to clients
 pub(crate) mod delivery; // bodies on their way to clients that may stop reading
-mod detachable;
-mod dictionary; // exchanges that may continue without their client
+mod detachable; // exchanges that may continue without their client
+mod dictionary; // dictionaries of clients, and deltas by them
 pub(crate) mod encoded; // responses in a coding that the edge applies
 pub(crate) mod explain; // explains the decisions for a request
 mod fetch; // answers misses; requests for one key share a fetch

@@ -39,6 +39,9 @@ impl DictionaryTerms {
         let Some(BareItem::String(pattern)) = item("match")? else {
             return None;
         };
+        if pattern.as_str().len() > PATTERN_BYTES_MAX {
+            return None;
+        }
         let id = match item("id")? {
             None => "",
             Some(BareItem::String(id)) if id.as_str().len() <= ID_BYTES_MAX => id.as_str(),
@@ -51,6 +54,7 @@ impl DictionaryTerms {
         }
         let destinations = match dictionary.get("match-dest") {
             None => Box::default(),
+            Some(ListEntry::InnerList(list)) if list.items.len() > DESTINATIONS_MAX => return None,
             Some(ListEntry::InnerList(list)) => list
                 .items
                 .iter()
@@ -75,6 +79,12 @@ pub fn terms_value(pattern: &str) -> Option<HeaderValue> {
     let escaped = pattern.replace('\\', "\\\\").replace('"', "\\\"");
     is_text.then(|| HeaderValue::try_from(format!("match=\"{escaped}\"")).ok())?
 }
+
+/// The longest pattern. Each offer is matched with it.
+const PATTERN_BYTES_MAX: usize = 1024;
+
+/// The most destinations: Fetch has 22.
+const DESTINATIONS_MAX: usize = 32;
 
 /// The longest id (§2.1.3).
 pub(super) const ID_BYTES_MAX: usize = 1024;
@@ -106,6 +116,8 @@ mod tests {
     #[test]
     fn an_invalid_field_makes_no_dictionary() {
         let long = format!("match=\"/\", id=\"{}\"", "a".repeat(1025));
+        let long_pattern = format!("match=\"/{}\"", "*".repeat(1024));
+        let many = format!("match=\"/\", match-dest=({})", "\"\" ".repeat(33));
         for line in [
             "",
             "/js/*",
@@ -120,6 +132,8 @@ mod tests {
             "match=\"https://b.example/*\"",
             "match=\"/:name\"",
             &long,
+            &long_pattern,
+            &many,
         ] {
             assert_eq!(parse(line), None, "{line}");
         }

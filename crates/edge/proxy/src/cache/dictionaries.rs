@@ -1,19 +1,23 @@
 //! The dictionaries that clients may have (RFC 9842): bodies of responses by their SHA-256.
 //!
 //! A body is copied when a client gets the response, so the dictionary stays when the response of the same URL is
-//! replaced by its next version. All dictionaries together have a bound of memory, and the least recently used one is
-//! dropped. A hash that a client invents takes no memory, because lookups insert nothing.
+//! replaced by its next version, or expires: the client may keep it for longer than the edge. All dictionaries together
+//! have a bound of memory. One that was not used within the last minute is dropped for another one; without such a one,
+//! no body is copied, so that more bodies than the memory holds cost at most one copy of this memory each minute. A
+//! hash that a client invents takes no memory, because lookups insert nothing.
+
+mod marks;
 
 use std::collections::{BTreeMap, HashMap};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::num::NonZeroU64;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use edgeward_semantics::StoredPolicy;
 use edgeward_semantics::dictionary::{DictionaryHash, DictionaryTerms};
 use edgeward_types::{KeyHash, Timestamp};
 
+use self::marks::Marks;
 use super::key_parts::{primary_of, url_of};
 use super::stored::{Stored, StoredBody, StoredKind, StoredResponse};
 use crate::rt::panics::lock;
@@ -36,11 +40,15 @@ pub(crate) struct Dictionary {
 pub(crate) struct Dictionaries {
     bytes_max: u64,
     state: Mutex<State>,
-    /// The responses that were read as dictionaries, by generation and lifetime.
+    /// The responses that clients got, by generation and minute.
     noted: Marks,
     /// The deltas that were requested.
     requested: Marks,
 }
+
+/// The permission to insert the body of a response: the removals of its URL before it was copied.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ticket(u64);
 
 /// The result of [`Dictionaries::request`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,16 +60,21 @@ pub(crate) enum DeltaRequest {
     Later,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
     entries: HashMap<Id, Entry>,
     by_generation: HashMap<NonZeroU64, Id>,
     by_url: HashMap<Box<[u8]>, Vec<Id>>,
     /// The least recently used one first.
-    by_use: BTreeMap<u64, Id>,
+    by_use: BTreeMap<Use, Id>,
     uses: u64,
     bytes: u64,
+    /// Counts the purges of URLs, by a hash of the URL: a body that is copied meanwhile is not inserted.
+    removals: [u64; 256],
 }
+
+/// The minute in which a dictionary was used, and the number of the use.
+type Use = (u64, u64);
 
 /// The origin of a dictionary, and its hash. The same bytes at two origins are two dictionaries.
 type Id = (Box<str>, DictionaryHash);
@@ -69,15 +82,8 @@ type Id = (Box<str>, DictionaryHash);
 #[derive(Debug)]
 struct Entry {
     dictionary: Arc<Dictionary>,
-    /// The time until which a client may use its copy.
-    usable_until: Timestamp,
-    mark: u64,
-    used: u64,
+    used: Use,
 }
-
-/// A table of fixed size that forgets an entry for another one.
-#[derive(Debug)]
-struct Marks(Box<[AtomicU64]>);
 
 impl Dictionary {
     /// `stored` is the response whose body is the dictionary.
@@ -121,64 +127,58 @@ impl Dictionaries {
     pub(crate) fn new(bytes_max: u64) -> Self {
         Self {
             bytes_max,
-            state: Mutex::default(),
+            state: Mutex::new(State::new()),
             noted: Marks::new(),
             requested: Marks::new(),
         }
     }
 
-    /// Returns true if a response of this length may be a dictionary.
-    pub(crate) fn accepts(&self, body_bytes: u64) -> bool {
-        body_bytes > 0 && body_bytes.saturating_add(ENTRY_BYTES) <= self.bytes_max
+    /// Returns true if it was recorded in this minute that a client got a response. Costs no lock.
+    pub(crate) fn is_noted(&self, generation: NonZeroU64, now: Timestamp) -> bool {
+        self.noted.has(mark_of(generation, minute_of(now)))
     }
 
-    /// Returns true if it was recorded lately that a client got a response. Costs no lock.
-    pub(crate) fn is_noted(&self, generation: NonZeroU64, policy: &StoredPolicy) -> bool {
-        let mark = mark_of(generation, policy);
-        self.noted.slot(mark).load(Relaxed) == mark
-    }
-
-    /// Records that a client got a response. Returns true if its body should be inserted.
-    pub(crate) fn note(&self, generation: NonZeroU64, policy: &StoredPolicy) -> bool {
-        if self.is_noted(generation, policy) {
-            return false;
+    /// Records that a client got a response, which uses its dictionary. Returns a ticket if the body, of `length`
+    /// bytes, is to be copied.
+    pub(crate) fn note(
+        &self,
+        generation: NonZeroU64,
+        primary: &[u8],
+        length: u64,
+        now: Timestamp,
+    ) -> Option<Ticket> {
+        if self.is_noted(generation, now) {
+            return None;
         }
-        let mark = mark_of(generation, policy);
-        self.noted.slot(mark).store(mark, Relaxed);
+        let minute = minute_of(now);
+        self.noted.set(mark_of(generation, minute));
         let mut state = lock(&self.state);
-        let Some(id) = state.by_generation.get(&generation).cloned() else {
-            return true;
-        };
-        // A validated response has a new lifetime.
-        let entry = state.entries.get_mut(&id).expect("each id has an entry");
-        entry.usable_until = usable_until(policy);
-        entry.mark = mark;
-        state.touch(&id);
-        false
+        if let Some(id) = state.by_generation.get(&generation).cloned() {
+            state.touch(&id, minute);
+            return None;
+        }
+        let has_space = state.bytes + length + ENTRY_BYTES <= self.bytes_max;
+        let may_drop = || state.oldest().is_some_and(|((used, _), _)| used < minute);
+        let is_possible = length > 0 && length.saturating_add(ENTRY_BYTES) <= self.bytes_max;
+        (is_possible && (has_space || may_drop())).then(|| Ticket(*state.removals(primary)))
     }
 
-    /// Reverts [`note`](Self::note), so that the next request tries again.
-    pub(crate) fn forget(&self, generation: NonZeroU64, policy: &StoredPolicy) {
-        self.noted.clear(mark_of(generation, policy));
-    }
-
-    /// Inserts a dictionary, and drops those that were not used for the longest time to make space.
-    pub(crate) fn insert(&self, dictionary: Dictionary, policy: &StoredPolicy) {
+    /// Inserts a dictionary, and drops those that were not used for the longest time to make space. Inserts nothing if
+    /// they all were used in this minute, or if the URL was purged since the ticket was given.
+    pub(crate) fn insert(&self, dictionary: Dictionary, ticket: Ticket, now: Timestamp) {
         let (id, charge) = (dictionary.id(), dictionary.charge());
-        if charge > self.bytes_max {
+        let minute = minute_of(now);
+        let mut state = lock(&self.state);
+        if charge > self.bytes_max || *state.removals(dictionary.primary()) != ticket.0 {
             return;
         }
-        let mut state = lock(&self.state);
         state.remove(&id);
         while state.bytes + charge > self.bytes_max {
-            let Some((_, oldest)) = state.by_use.first_key_value() else {
-                break;
+            let oldest = state.oldest().filter(|((used, _), _)| *used < minute);
+            let Some((_, oldest)) = oldest else {
+                return;
             };
-            let oldest = oldest.clone();
-            if let Some(entry) = state.remove(&oldest) {
-                // The next client that gets its response makes it a dictionary again.
-                self.noted.clear(entry.mark);
-            }
+            state.remove(&oldest);
         }
         state.bytes += charge;
         state
@@ -187,16 +187,14 @@ impl Dictionaries {
         let url = url_of(dictionary.primary()).into();
         state.by_url.entry(url).or_default().push(id.clone());
         let entry = Entry {
-            usable_until: usable_until(policy),
-            mark: mark_of(dictionary.generation, policy),
             dictionary: Arc::new(dictionary),
-            used: 0,
+            used: (0, 0),
         };
         state.entries.insert(id.clone(), entry);
-        state.touch(&id);
+        state.touch(&id, minute);
     }
 
-    /// Returns the dictionary of an origin with a hash, unless no client may still use it.
+    /// Returns the dictionary of an origin with a hash.
     pub(crate) fn find(
         &self,
         origin: &str,
@@ -205,13 +203,8 @@ impl Dictionaries {
     ) -> Option<Arc<Dictionary>> {
         let id = (origin.into(), *hash);
         let mut state = lock(&self.state);
-        let entry = state.entries.get(&id)?;
-        if entry.usable_until <= now {
-            state.remove(&id);
-            return None;
-        }
-        let dictionary = Arc::clone(&entry.dictionary);
-        state.touch(&id);
+        let dictionary = Arc::clone(&state.entries.get(&id)?.dictionary);
+        state.touch(&id, minute_of(now));
         Some(dictionary)
     }
 
@@ -223,9 +216,7 @@ impl Dictionaries {
     /// Drops the dictionaries of a URL, because this URL was purged.
     pub(crate) fn remove_url(&self, primary: &[u8]) {
         let mut state = lock(&self.state);
-        if state.entries.is_empty() {
-            return;
-        }
+        *state.removals(primary) += 1;
         let ids = state.by_url.get(url_of(primary)).cloned();
         for id in ids.into_iter().flatten() {
             state.remove(&id);
@@ -253,12 +244,37 @@ impl Dictionaries {
 }
 
 impl State {
-    fn touch(&mut self, id: &Id) {
+    fn new() -> Self {
+        Self {
+            entries: HashMap::new(),
+            by_generation: HashMap::new(),
+            by_url: HashMap::new(),
+            by_use: BTreeMap::new(),
+            uses: 0,
+            bytes: 0,
+            removals: [0; 256],
+        }
+    }
+
+    fn touch(&mut self, id: &Id, minute: u64) {
         self.uses += 1;
         let entry = self.entries.get_mut(id).expect("each id has an entry");
         self.by_use.remove(&entry.used);
-        entry.used = self.uses;
-        self.by_use.insert(self.uses, id.clone());
+        entry.used = (minute, self.uses);
+        self.by_use.insert(entry.used, id.clone());
+    }
+
+    fn oldest(&self) -> Option<(Use, Id)> {
+        let (used, id) = self.by_use.first_key_value()?;
+        Some((*used, id.clone()))
+    }
+
+    /// Returns the count of purges of a URL, and of others with the same hash.
+    fn removals(&mut self, primary: &[u8]) -> &mut u64 {
+        let mut hasher = DefaultHasher::new();
+        url_of(primary).hash(&mut hasher);
+        let index = usize::try_from(hasher.finish() % 256).expect("less than 256");
+        &mut self.removals[index]
     }
 
     fn remove(&mut self, id: &Id) -> Option<Entry> {
@@ -278,62 +294,18 @@ impl State {
     }
 }
 
-impl Marks {
-    fn new() -> Self {
-        Self((0..MARKS).map(|_| AtomicU64::new(0)).collect())
-    }
-
-    fn slot(&self, mark: u64) -> &AtomicU64 {
-        // The upper bits of a product depend on all bits of the mark.
-        let index = mark.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - MARKS.trailing_zeros());
-        &self.0[usize::try_from(index).expect("less than the length")]
-    }
-
-    fn clear(&self, mark: u64) {
-        _ = self.slot(mark).compare_exchange(mark, 0, Relaxed, Relaxed);
-    }
-
-    /// Returns how often a mark was counted before. Its lower bits do not count.
-    fn count(&self, mark: u64) -> u64 {
-        let mark = mark & !COUNT_MASK;
-        let slot = self.slot(mark);
-        let old = slot.load(Relaxed);
-        let count = match old & !COUNT_MASK == mark {
-            true => (old & COUNT_MASK) + 1,
-            false => 0,
-        };
-        // The counts of the upper half repeat.
-        let kept = if count > COUNT_MASK {
-            count / 2 + 1
-        } else {
-            count
-        };
-        slot.store(mark | kept, Relaxed);
-        kept
-    }
+fn minute_of(now: Timestamp) -> u64 {
+    now.as_millis() / 60_000
 }
 
-fn usable_until(policy: &StoredPolicy) -> Timestamp {
-    policy
-        .fresh_until
-        .max(policy.stale_while_revalidate_until)
-        .max(policy.stale_if_error_until)
-}
-
-/// Returns a number for a response with one lifetime. It is not 0, which is an empty slot. Generations that follow each
-/// other have different numbers.
-fn mark_of(generation: NonZeroU64, policy: &StoredPolicy) -> u64 {
-    let until = usable_until(policy).as_millis();
-    (generation.get() ^ until.rotate_left(32)).max(1)
+/// Returns a number for a response in a minute. It is not 0, which is an empty slot. Generations that follow each other
+/// have different numbers.
+fn mark_of(generation: NonZeroU64, minute: u64) -> u64 {
+    (generation.get() ^ minute.rotate_left(32)).max(1)
 }
 
 /// The memory of a dictionary beside its body and its response: entries of four tables, and its terms.
 const ENTRY_BYTES: u64 = 2048;
-
-/// The slots of each table of marks, a power of two: 32 KiB.
-const MARKS: usize = 4096;
-
-const COUNT_MASK: u64 = 31;
 
 /// A delta that is not found after it was made is made again after this many requests.
 const RETRY_REQUESTS: u64 = 16;
@@ -341,30 +313,28 @@ const RETRY_REQUESTS: u64 = 16;
 #[cfg(test)]
 mod tests {
     use edgeward_purge::Stamp;
+    use edgeward_semantics::StoredPolicy;
     use edgeward_semantics::dictionary::MatchPattern;
     use http::{HeaderMap, StatusCode};
 
     use super::*;
 
-    fn policy(fresh_until_secs: u64) -> StoredPolicy {
+    fn dictionary(number: u8, url: &str, bytes: usize) -> Dictionary {
         let zero = Timestamp::from_millis(0);
-        StoredPolicy {
+        let policy = StoredPolicy {
             response_time: zero,
             initial_age_ms: 0,
             lifetime_ms: 0,
-            fresh_until: Timestamp::from_secs(fresh_until_secs),
+            fresh_until: zero,
             stale_while_revalidate_until: zero,
             stale_if_error_until: zero,
             no_cache: false,
             forbids_stale: false,
             has_validator: false,
             stale_if_error_of_operator: false,
-        }
-    }
-
-    fn dictionary(number: u8, url: &str, bytes: usize) -> Dictionary {
+        };
         let body = StoredBody::Memory(Bytes::new());
-        let response = StoredResponse::new(StatusCode::OK, &HeaderMap::new(), policy(10), body);
+        let response = StoredResponse::new(StatusCode::OK, &HeaderMap::new(), policy, body);
         let kind = StoredKind::Response(response);
         let stored = Stored::new(url.as_bytes(), kind, Stamp(0));
         let terms = DictionaryTerms {
@@ -372,55 +342,93 @@ mod tests {
             destinations: Box::default(),
             id: "".into(),
         };
-        let generation = NonZeroU64::new(u64::from(number) + 1).expect("not zero");
         let body = Bytes::from(vec![number; bytes]);
+        let hash = [number; 32];
         Dictionary::new(
             &stored,
-            generation,
+            generation(number),
             "https://a".into(),
             terms,
-            [number; 32],
+            hash,
             body,
         )
     }
 
-    fn now() -> Timestamp {
-        Timestamp::from_secs(1)
+    fn generation(number: u8) -> NonZeroU64 {
+        NonZeroU64::new(u64::from(number) + 1).expect("not zero")
     }
 
-    fn has(dictionaries: &Dictionaries, number: u8) -> bool {
-        let found = dictionaries.find("https://a", &[number; 32], now());
+    fn minute(minute: u64) -> Timestamp {
+        Timestamp::from_secs(60 * minute)
+    }
+
+    /// A client gets a response in a minute. Returns true if its body is copied.
+    fn learn(dictionaries: &Dictionaries, number: u8, url: &str, bytes: usize, at: u64) -> bool {
+        let (length, now) = (bytes as u64, minute(at));
+        let ticket = dictionaries.note(generation(number), url.as_bytes(), length, now);
+        if let Some(ticket) = ticket {
+            dictionaries.insert(dictionary(number, url, bytes), ticket, now);
+        }
+        ticket.is_some()
+    }
+
+    fn has(dictionaries: &Dictionaries, number: u8, at: u64) -> bool {
+        let found = dictionaries.find("https://a", &[number; 32], minute(at));
         found.is_some_and(|found| found.body[0] == number)
+    }
+
+    fn numbers(dictionaries: &Dictionaries) -> Vec<u8> {
+        let state = lock(&dictionaries.state);
+        let mut numbers: Vec<_> = state.entries.keys().map(|(_, hash)| hash[0]).collect();
+        numbers.sort_unstable();
+        numbers
     }
 
     #[test]
     fn the_least_recently_used_dictionaries_are_dropped_at_the_bound() {
-        let dictionaries = Dictionaries::new(3 * (1000 + ENTRY_BYTES));
+        let charge = dictionary(0, "https://a/x", 1000).charge();
+        let dictionaries = Dictionaries::new(3 * charge);
         for number in 0..3 {
-            dictionaries.insert(dictionary(number, "https://a/x", 1000), &policy(10));
+            assert!(learn(&dictionaries, number, "https://a/x", 1000, 0));
         }
-        assert!(has(&dictionaries, 0));
-        dictionaries.insert(dictionary(3, "https://a/y", 1000), &policy(10));
-        let present: Vec<_> = (0..4).map(|number| has(&dictionaries, number)).collect();
-        assert_eq!(present, [true, false, true, true]);
-        assert_eq!(dictionaries.bytes(), 3 * (1000 + ENTRY_BYTES));
-        dictionaries.insert(dictionary(4, "https://a/y", 4 * 4096), &policy(10));
-        assert_eq!(
-            dictionaries.count(),
-            3,
-            "one that is too large is not inserted"
+        assert!(has(&dictionaries, 0, 1), "a client offers one");
+        assert!(
+            !learn(&dictionaries, 1, "https://a/x", 1000, 2),
+            "and gets another"
         );
+        assert!(learn(&dictionaries, 3, "https://a/y", 1000, 3));
+        assert_eq!(numbers(&dictionaries), [0, 1, 3]);
+        assert_eq!(dictionaries.bytes(), 3 * charge);
+        assert!(
+            !learn(&dictionaries, 4, "https://a/y", 4 * 4096, 4),
+            "too large"
+        );
+        assert_eq!(dictionaries.count(), 3);
+    }
+
+    #[test]
+    fn more_bodies_than_the_memory_holds_are_not_copied_at_each_hit() {
+        let charge = dictionary(0, "https://a/x", 1000).charge();
+        let dictionaries = Dictionaries::new(3 * charge);
+        let copies = |at| {
+            let hits = (0..20).flat_map(|_| 0..10);
+            hits.filter(|&number| learn(&dictionaries, number, "https://a/x", 1000, at))
+                .count()
+        };
+        let (first, second) = (copies(0), copies(1));
+        assert_eq!(first, 3);
+        assert!(second <= 3, "{second}");
     }
 
     #[test]
     fn random_hashes_take_no_memory() {
         let dictionaries = Dictionaries::new(1 << 20);
-        dictionaries.insert(dictionary(0, "https://a/x", 1000), &policy(10));
+        learn(&dictionaries, 0, "https://a/x", 1000, 0);
         let before = dictionaries.bytes();
         for number in 0..1_000_000_u64 {
             let mut hash = [7; 32];
             hash[..8].copy_from_slice(&number.to_le_bytes());
-            assert!(dictionaries.find("https://a", &hash, now()).is_none());
+            assert!(dictionaries.find("https://a", &hash, minute(0)).is_none());
             dictionaries.request(KeyHash(number << 8));
         }
         let state = lock(&dictionaries.state);
@@ -428,27 +436,18 @@ mod tests {
             (state.entries.len(), state.by_use.len(), state.bytes),
             (1, 1, before)
         );
-        assert_eq!(dictionaries.requested.0.len(), MARKS);
     }
 
     #[test]
-    fn a_dictionary_is_found_for_its_origin_until_it_expires() {
+    fn a_dictionary_is_found_for_its_origin_only() {
         let dictionaries = Dictionaries::new(1 << 20);
-        dictionaries.insert(dictionary(0, "https://a/x", 1000), &policy(10));
-        let find = |origin, secs| {
-            let now = Timestamp::from_secs(secs);
-            dictionaries.find(origin, &[0; 32], now).is_some()
-        };
-        assert!(!find("https://b", 1));
-        assert!(find("https://a", 9));
-        let generation = NonZeroU64::new(1).expect("not zero");
+        learn(&dictionaries, 0, "https://a/x", 1000, 0);
         assert!(
-            !dictionaries.note(generation, &policy(20)),
-            "it is validated"
+            dictionaries
+                .find("https://b", &[0; 32], minute(1))
+                .is_none()
         );
-        assert!(find("https://a", 19));
-        assert!(!find("https://a", 20));
-        assert_eq!(dictionaries.count(), 0);
+        assert!(has(&dictionaries, 0, 1));
     }
 
     #[test]
@@ -459,26 +458,25 @@ mod tests {
             (1, "https://a/x\nv"),
             (2, "https://a/xy"),
         ] {
-            dictionaries.insert(dictionary(number, url, 10), &policy(10));
+            learn(&dictionaries, number, url, 10, 0);
         }
         dictionaries.remove_url(b"https://a/x");
-        let present: Vec<_> = (0..3).map(|number| has(&dictionaries, number)).collect();
-        assert_eq!(present, [false, false, true]);
+        assert_eq!(numbers(&dictionaries), [2]);
         let state = lock(&dictionaries.state);
         assert_eq!((state.by_url.len(), state.by_generation.len()), (1, 1));
     }
 
     #[test]
-    fn a_body_is_copied_once_for_each_lifetime_and_again_after_it_was_dropped() {
-        let dictionaries = Dictionaries::new(1000 + ENTRY_BYTES);
-        let generation = NonZeroU64::new(1).expect("not zero");
-        assert!(dictionaries.note(generation, &policy(10)));
-        assert!(!dictionaries.note(generation, &policy(10)));
-        dictionaries.forget(generation, &policy(10));
-        assert!(dictionaries.note(generation, &policy(10)));
-        dictionaries.insert(dictionary(0, "https://a/x", 1000), &policy(10));
-        dictionaries.insert(dictionary(1, "https://a/x", 1000), &policy(10));
-        assert!(dictionaries.note(generation, &policy(10)));
+    fn a_body_whose_url_is_purged_while_it_is_copied_is_not_inserted() {
+        let dictionaries = Dictionaries::new(1 << 20);
+        for (purged, expected) in [("https://a/x", 0), ("https://a/other", 1)] {
+            let url = "https://a/x";
+            let ticket = dictionaries.note(generation(expected), url.as_bytes(), 10, minute(0));
+            dictionaries.remove_url(purged.as_bytes());
+            let copied = dictionary(expected, url, 10);
+            dictionaries.insert(copied, ticket.expect("a ticket"), minute(0));
+            assert_eq!(dictionaries.count(), u64::from(expected), "{purged}");
+        }
     }
 
     #[test]

@@ -138,7 +138,12 @@ impl Encoders {
         let bytes = length
             .saturating_mul(copies)
             .saturating_add(dictionary_bytes);
-        let Some(share) = self.budget.reserve(bytes) else {
+        // No request waits for a delta.
+        let share = match dictionary {
+            Some(_) => self.budget.reserve_of_half(bytes),
+            None => self.budget.reserve(bytes),
+        };
+        let Some(share) = share else {
             return JobRole::Busy;
         };
         let busy_micros = Arc::clone(&self.busy_micros);
@@ -163,14 +168,14 @@ impl Encoders {
         JobRole::Leader(job, pending)
     }
 
-    /// Copies a body of `length` bytes and computes its SHA-256, for a dictionary. Returns `None` if the memory of all
-    /// jobs is exhausted, or the edge is stopping. The result is `None` if the body could not be read from disk.
+    /// Copies a body of `length` bytes and computes its SHA-256, for a dictionary. Returns `None` if half of the memory
+    /// of all jobs is used, or the edge is stopping. The result is `None` if the body could not be read from disk.
     pub(crate) fn digest(
         &self,
         body: PlainBody,
         length: u64,
     ) -> Option<oneshot::Receiver<Option<Digested>>> {
-        let share = self.budget.reserve(length)?;
+        let share = self.budget.reserve_of_half(length)?;
         let work = move || {
             let body = match body {
                 PlainBody::Memory(body) => body.to_vec(),

@@ -21,6 +21,7 @@ use super::worker::Worker;
 use crate::cache::CacheKey;
 use crate::cache::dictionaries::{DeltaRequest, Dictionary};
 use crate::cache::encoders::{Digested, PlainBody};
+use crate::cache::key_parts::primary_of;
 use crate::cache::stored::{Stored, StoredBody};
 use crate::exchange::Request;
 use crate::observe::causes::OfferResult;
@@ -76,18 +77,15 @@ pub(super) fn learn(worker: &Rc<Worker>, request: &Request, stored: &Arc<Stored>
     let Some(generation) = response.generation else {
         return;
     };
-    if !dictionaries.note(generation, &response.policy) {
-        return;
-    }
     let length = response.body.len();
+    let now = worker.now();
+    let Some(ticket) = dictionaries.note(generation, primary_of(stored.key()), length, now) else {
+        return;
+    };
     let origin = origin_of(request);
     let target = request.path_and_query();
     let terms = DictionaryTerms::from_headers(&response.headers(), &origin, target);
-    let (Some(terms), true, true) = (
-        terms,
-        dictionaries.accepts(length),
-        length <= DICTIONARY_BYTES_MAX,
-    ) else {
+    let (Some(terms), true) = (terms, length <= DICTIONARY_BYTES_MAX) else {
         return;
     };
     let body = match &response.body {
@@ -95,21 +93,18 @@ pub(super) fn learn(worker: &Rc<Worker>, request: &Request, stored: &Arc<Stored>
         StoredBody::Disk(object) => PlainBody::Disk(object.clone()),
         StoredBody::Slices(_) => return,
     };
+    // If too much is being compressed, a client that gets the response in another minute makes it a dictionary.
     let Some(pending) = worker.shared.encoders.digest(body, length) else {
-        dictionaries.forget(generation, &response.policy);
         return;
     };
     let (worker, stored) = (Rc::clone(worker), Arc::clone(stored));
     let tasks = worker.fetch_tasks.clone();
     tasks.spawn(|member| async move {
-        let (dictionaries, policy) = (&worker.cache.dictionaries, &stored.response().policy);
-        match pending.await {
-            Ok(Some(Digested { hash, body, share })) => {
-                let dictionary = Dictionary::new(&stored, generation, origin, terms, hash, body);
-                dictionaries.insert(dictionary, policy);
-                drop(share);
-            }
-            Ok(None) | Err(_) => dictionaries.forget(generation, policy),
+        if let Ok(Some(Digested { hash, body, share })) = pending.await {
+            let dictionary = Dictionary::new(&stored, generation, origin, terms, hash, body);
+            let dictionaries = &worker.cache.dictionaries;
+            dictionaries.insert(dictionary, ticket, worker.now());
+            drop(share);
         }
         drop(member);
     });

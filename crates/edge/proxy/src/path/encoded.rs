@@ -23,7 +23,7 @@ use http::{Response, StatusCode};
 use tokio::sync::watch;
 
 use super::body::EdgeBody;
-use super::coding_choice::{accepted_codings, accepted_dictionary_codings, compression};
+use super::coding_choice::{accepted_codings, compression};
 use super::deliver::{Reply, is_not_modified};
 use super::dictionary::{self, Delta};
 use super::worker::Worker;
@@ -231,12 +231,6 @@ pub(super) fn select_by_fields(
     let validators = Validators::from_headers(&headers);
     // A client that has the response in any form that it accepts gets a 304 for this form (RFC 9111 §4.3.2).
     let coding = matching_coding(method, fields, response.status, &validators, order);
-    if coding.is_some() {
-        return Some(coding);
-    }
-    // The deltas of a response have one tag: they decode to the same bytes, and no range of them is sent.
-    let order = accepted_dictionary_codings(request);
-    let coding = matching_coding(method, fields, response.status, &validators, &order);
     if coding.is_some() {
         return Some(coding);
     }

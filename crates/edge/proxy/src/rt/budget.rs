@@ -85,6 +85,13 @@ impl MemoryBudget {
         }
     }
 
+    /// Returns a share of `bytes`, or `None` if more than half of the budget would be used: for work that no request
+    /// awaits.
+    pub(crate) fn reserve_of_half(self: &Arc<Self>, bytes: u64) -> Option<MemoryShare> {
+        let is_half = self.used_bytes().saturating_add(bytes) <= self.max_bytes() / 2;
+        is_half.then(|| self.reserve(bytes)).flatten()
+    }
+
     /// Returns a share of `bytes`, or `None` if the budget is exhausted.
     pub(crate) fn reserve(self: &Arc<Self>, bytes: u64) -> Option<MemoryShare> {
         let mut memory = MemoryShare {

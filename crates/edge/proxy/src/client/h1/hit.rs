@@ -140,12 +140,10 @@ pub(super) fn try_hit(
     };
     if settings.makes_dictionaries
         && host.scheme == "https"
-        && let (FoundResponse::Stored(stored), Some(generation)) = (&hit.found, encodable)
+        && let (FoundResponse::Stored(_), Some(generation)) = (&hit.found, encodable)
+        && !worker.cache.dictionaries.is_noted(generation, worker.now())
     {
-        let policy = &stored.response().policy;
-        if !worker.cache.dictionaries.is_noted(generation, policy) {
-            return HitResult::NotServed(Some(Outcome::Hit(hit))); // the request path makes it a dictionary
-        }
+        return HitResult::NotServed(Some(Outcome::Hit(hit))); // the request path makes it a dictionary
     }
     let coding = encodable.and_then(|_| {
         let config = &settings.compression;

@@ -40,7 +40,8 @@ pub struct Rules {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lifetimes {
     /// Lifetimes that replace `Cache-Control`, `Expires` and the targeted fields of the response, as if the origin had
-    /// sent a targeted field with `max-age` (RFC 9213 §2.2). A response with `private` or `no-store` is then stored.
+    /// sent a targeted field with `max-age` (RFC 9213 §2.2). A response with `private` or `no-store` is then stored,
+    /// and a response whose status is excluded is not.
     /// These lifetimes and those of `unstated` begin when the response arrives.
     pub replacing: StatusLifetimes,
     /// Lifetimes of responses that state none. All directives of the response count, also `private` and `no-store`.
@@ -52,13 +53,23 @@ pub struct Lifetimes {
     pub stale_if_error_secs: Option<u32>,
 }
 
-/// Lifetimes in seconds for ranges of statuses. The first range that contains a status counts.
+/// Lifetimes in seconds for ranges of statuses. The first range that contains a status counts. `None` excludes its
+/// statuses from being stored.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct StatusLifetimes(pub Vec<(Range<u16>, u32)>);
+pub struct StatusLifetimes(pub Vec<(Range<u16>, Option<u32>)>);
 
 impl StatusLifetimes {
     /// Returns the lifetime in seconds of a response with this status.
     pub fn get(&self, status: StatusCode) -> Option<u32> {
+        self.stated(status).flatten()
+    }
+
+    /// Returns true if a response with this status is not stored.
+    pub fn excludes(&self, status: StatusCode) -> bool {
+        self.stated(status) == Some(None)
+    }
+
+    fn stated(&self, status: StatusCode) -> Option<Option<u32>> {
         let mut ranges = self.0.iter();
         ranges.find_map(|(range, secs)| range.contains(&status.as_u16()).then_some(*secs))
     }
@@ -73,6 +84,18 @@ impl Rules {
     /// Returns the lifetime in seconds of a response with this status that states none.
     pub(crate) fn unstated_lifetime(&self, status: StatusCode) -> Option<u32> {
         self.lifetimes.as_ref()?.unstated.get(status)
+    }
+
+    /// Returns true if responses with this status are not stored, whatever they state.
+    pub(crate) fn excludes(&self, status: StatusCode) -> bool {
+        let lifetimes = self.lifetimes.as_ref();
+        lifetimes.is_some_and(|lifetimes| lifetimes.replacing.excludes(status))
+    }
+
+    /// Returns true if responses with this status that state no lifetime are not stored.
+    pub(crate) fn excludes_unstated(&self, status: StatusCode) -> bool {
+        let lifetimes = self.lifetimes.as_ref();
+        lifetimes.is_some_and(|lifetimes| lifetimes.unstated.excludes(status))
     }
 
     /// Returns the directives that count for a response: its own, or those of the operator in their place.

@@ -138,7 +138,8 @@ impl NotStoredReason {
             | Self::Interim
             | Self::EventStream
             | Self::NoExplicitFreshness
-            | Self::NeverReusable => "RFC 9111 §3",
+            | Self::NeverReusable
+            | Self::Rule => "RFC 9111 §3",
             Self::Partial => "RFC 9111 §3.3",
             Self::NotModified => "RFC 9111 §4.3.4",
             Self::Status | Self::RequestError => "RFC 9110 §15",

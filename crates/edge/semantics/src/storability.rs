@@ -84,6 +84,8 @@ pub enum NotStoredReason {
     RequestError,
     /// The request has `no-store`, and the rules obey it.
     RequestNoStore,
+    /// The rules of the operator exclude responses with this status.
+    Rule,
     /// The response has `no-store`.
     NoStore,
     /// The response has `must-understand` and a status that this cache does not know.
@@ -116,7 +118,7 @@ impl NotStoredReason {
     }
 
     /// All reasons, in the order of the checks.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Method,
         Self::Interim,
         Self::Partial,
@@ -124,6 +126,7 @@ impl NotStoredReason {
         Self::Status,
         Self::RequestError,
         Self::RequestNoStore,
+        Self::Rule,
         Self::NoStore,
         Self::NotUnderstood,
         Self::Private,
@@ -146,6 +149,7 @@ impl NotStoredReason {
             Self::Status => "status",
             Self::RequestError => "request-error",
             Self::RequestNoStore => "request-no-store",
+            Self::Rule => "rule",
             Self::NoStore => "no-store",
             Self::NotUnderstood => "not-understood",
             Self::Private => "private",
@@ -215,6 +219,9 @@ pub(crate) fn decide(
     if requested.no_store {
         return Err(NotStoredReason::RequestNoStore);
     }
+    if rules.excludes(status) {
+        return Err(NotStoredReason::Rule);
+    }
     if directives.must_understand {
         // §5.2.2.3: the origin adds `no-store` for caches that do not know `must-understand`. A cache that
         // knows the directive and the status ignores this `no-store`.
@@ -251,6 +258,9 @@ pub(crate) fn decide(
         return Err(NotStoredReason::EventStream);
     }
     let lifetime = Lifetime::compute(rules, status, directives, response, exchange.response_date);
+    if !lifetime.source.is_explicit() && rules.excludes_unstated(status) {
+        return Err(NotStoredReason::Rule);
+    }
     // `store_request_errors` applies only to errors that the origin intends to be stored. An explicit lifetime
     // shows this intention.
     if is_caused_by_request(status.as_u16()) && !lifetime.source.is_explicit() {

@@ -39,7 +39,11 @@ fn decide(
 
 fn replacing() -> Lifetimes {
     Lifetimes {
-        replacing: StatusLifetimes(vec![(404..405, 5), (200..300, 60), (302..303, 7)]),
+        replacing: StatusLifetimes(vec![
+            (404..405, Some(5)),
+            (200..300, Some(60)),
+            (302..303, Some(7)),
+        ]),
         stale_while_revalidate_secs: Some(10),
         ..Lifetimes::default()
     }
@@ -47,7 +51,7 @@ fn replacing() -> Lifetimes {
 
 fn unstated() -> Lifetimes {
     Lifetimes {
-        unstated: StatusLifetimes(vec![(200..201, 60), (302..303, 7)]),
+        unstated: StatusLifetimes(vec![(200..201, Some(60)), (302..303, Some(7))]),
         stale_if_error_secs: Some(30),
         ..Lifetimes::default()
     }
@@ -87,6 +91,34 @@ fn a_replacing_lifetime_counts_in_place_of_all_directives_of_the_response() {
         decide(replacing(), 301, &private).err(),
         Some(NotStoredReason::Private)
     );
+}
+
+/// The origin's lifetime precedes an excluded status of `unstated`, and no directive precedes one of `replacing`.
+#[test]
+fn an_excluded_status_is_not_stored_unless_the_origin_may_decide() {
+    let excluded = StatusLifetimes(vec![(503..504, Some(0)), (500..600, None)]);
+    let replacing = Lifetimes {
+        replacing: excluded.clone(),
+        ..Lifetimes::default()
+    };
+    let unstated = Lifetimes {
+        unstated: excluded,
+        stale_while_revalidate_secs: Some(10),
+        ..Lifetimes::default()
+    };
+    let refused = Some(NotStoredReason::Rule);
+    let (fresh, tag) = (("cache-control", "max-age=600"), ("etag", "\"a\""));
+    for fields in [&[fresh][..], &[], &[("cache-control", "public"), tag]] {
+        let verdict = decide(replacing.clone(), 500, fields);
+        assert_eq!(verdict.err(), refused, "{fields:?}");
+    }
+    assert!(decide(unstated.clone(), 500, &[fresh]).is_ok());
+    let public = [("cache-control", "public"), tag];
+    assert_eq!(decide(unstated.clone(), 500, &public).err(), refused);
+    assert!(decide(unstated.clone(), 503, &public).is_ok());
+    let private = [("cache-control", "private")];
+    let verdict = decide(unstated, 500, &private).err();
+    assert_eq!(verdict, Some(NotStoredReason::Private));
 }
 
 /// A lifetime never makes the cookie of one user available to others.

@@ -36,10 +36,10 @@ pub struct Settings {
     pub answer: Stated<Arc<FixedAnswer>>,
     /// The target that the origin gets. The cache key keeps the target of the client.
     pub rewrite: Stated<Arc<Template>>,
-    /// Lifetimes that replace what the origin states.
-    pub ttl: StatusMap<Duration>,
-    /// Lifetimes of responses whose origin states none.
-    pub default_ttl: StatusMap<Duration>,
+    /// Lifetimes that replace what the origin states. `None`: these responses are not stored.
+    pub ttl: StatusMap<Option<Duration>>,
+    /// Lifetimes of responses whose origin states none. `None`: these responses are not stored.
+    pub default_ttl: StatusMap<Option<Duration>>,
     /// `stale-while-revalidate` of responses with a lifetime from `ttl` or `default_ttl`.
     pub stale_while_revalidate: Option<Duration>,
     /// `stale-if-error` of these responses.
@@ -498,11 +498,11 @@ mod tests {
         first.response.insert(SERVER, FieldChange::Remove);
         first.ttl.insert(
             crate::status_map::StatusSet::One(200),
-            Duration::from_secs(1),
+            Some(Duration::from_secs(1)),
         );
         first.default_ttl.insert(
             crate::status_map::StatusSet::One(200),
-            Duration::from_secs(1),
+            Some(Duration::from_secs(1)),
         );
         let mut second = Settings::default();
         second.response.keep(SET_COOKIE);
@@ -580,7 +580,7 @@ mod tests {
         permits.response.keep(SERVER);
         permits.ttl.insert(
             crate::status_map::StatusSet::One(200),
-            Duration::from_secs(1),
+            Some(Duration::from_secs(1)),
         );
         settings.restrict(&permits, true);
         assert_eq!(settings.deny, Stated::On(StatusCode::FORBIDDEN));

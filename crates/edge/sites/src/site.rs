@@ -334,7 +334,7 @@ mod tests {
             if let Some((status, secs)) = self.ttl {
                 settings
                     .ttl
-                    .insert(StatusSet::One(status), Duration::from_secs(secs));
+                    .insert(StatusSet::One(status), Some(Duration::from_secs(secs)));
             }
             let glob = |prefix: &String| PathPattern::glob(&format!("{prefix}*")).expect("a glob");
             Rule {
@@ -368,8 +368,8 @@ mod tests {
                 pass = rule.pass.or(pass);
                 deny = rule.deny.or(deny);
                 match rule.ttl {
-                    Some((200, secs)) => ttl_200 = Some(Duration::from_secs(secs)),
-                    Some((_, secs)) => ttl_404 = Some(Duration::from_secs(secs)),
+                    Some((200, secs)) => ttl_200 = Some(Some(Duration::from_secs(secs))),
+                    Some((_, secs)) => ttl_404 = Some(Some(Duration::from_secs(secs))),
                     None => {}
                 }
             }

@@ -18,10 +18,11 @@ pub(super) static KEYS: &[SiteKey] = rows! {
     /// Lifetimes that replace what the origin states: `Cache-Control`, `Expires` and heuristic lifetimes. One duration
     /// stands for the statuses 200, 203, 206, 301 and 308. In the table, a status such as `404` precedes its class such
     /// as `4xx`. Each status is a key of its own, so a later rule with `ttl = { 404 = "1min" }` keeps the lifetime of
-    /// 200. `false` undoes all lifetimes of earlier rules. The lifetime begins when the response arrives. In whole
-    /// seconds, at most 3650d.
+    /// 200. A status with `"no-store"` in place of a duration is not stored, while `"0s"` stores a response that is
+    /// stale at once. `false` undoes all lifetimes of earlier rules. The lifetime begins when the response arrives. In
+    /// whole seconds, at most 3650d.
     "ttl" setting: "duration, table of durations by status, or `false`",
-        default "what the origin states", example "ttl = { 200 = \"7d\", 404 = \"1min\", 5xx = \"5s\" }",
+        default "what the origin states", example "ttl = { 200 = \"7d\", 404 = \"1min\", 5xx = \"no-store\" }",
         read: |reader, entry, rule| durations(reader, entry, &mut rule.settings.ttl);
 
     /// Lifetimes of responses whose origin states none, written as for `ttl`. They begin when the response arrives,
@@ -109,7 +110,7 @@ fn dictionary(reader: &mut Reader<'_>, entry: &Entry<'_>) -> Stated<DictionarySc
     Stated::On(DictionaryScope::Pattern(text.into()))
 }
 
-fn durations(reader: &mut Reader<'_>, entry: &Entry<'_>, map: &mut StatusMap<Duration>) {
+fn durations(reader: &mut Reader<'_>, entry: &Entry<'_>, map: &mut StatusMap<Option<Duration>>) {
     if entry.as_switch() == Some(false) {
         map.clear();
         return;
@@ -117,14 +118,17 @@ fn durations(reader: &mut Reader<'_>, entry: &Entry<'_>, map: &mut StatusMap<Dur
     if !entry.is_table() {
         if let Some(duration) = reader.duration(entry) {
             for status in DURATION_STATUSES {
-                map.insert(StatusSet::One(status), duration);
+                map.insert(StatusSet::One(status), Some(duration));
             }
         }
         return;
     }
     for (status, member) in reader.table(entry, "a table of statuses", "{ 200 = \"1h\" }") {
         let status = status_set(reader, &member, status);
-        let duration = reader.duration(&member);
+        let duration = match member.as_text() {
+            Some("no-store") => Some(None),
+            _ => reader.duration(&member).map(Some),
+        };
         if let (Some(status), Some(duration)) = (status, duration) {
             map.insert(status, duration);
         }

@@ -387,7 +387,8 @@ fn settings() -> impl Strategy<Value = Vec<DrawnSetting>> {
 /// `ttl` or `default_ttl`, as one duration, as an inline table or by dotted keys.
 fn lifetimes() -> impl Strategy<Value = DrawnSetting> {
     let statuses = vec!["200", "404", "301", "4xx", "5xx"];
-    let table = btree_map(select(statuses), 0u64..99, 1..4);
+    // `None` is `"no-store"`.
+    let table = btree_map(select(statuses), of(0u64..99), 1..4);
     let keys = select(vec!["ttl", "default_ttl"]);
     let one = of(0u64..99);
     (
@@ -408,17 +409,23 @@ fn lifetimes() -> impl Strategy<Value = DrawnSetting> {
                     .collect(),
             },
             Ok(table) => {
+                let written = |secs: &Option<u64>| match secs {
+                    Some(secs) => format!("\"{secs}s\""),
+                    None => "\"no-store\"".to_owned(),
+                };
                 let entries = table.iter();
                 let toml = if dotted {
                     let lines =
-                        entries.map(|(status, secs)| format!("{key}.{status} = \"{secs}s\""));
+                        entries.map(|(status, secs)| format!("{key}.{status} = {}", written(secs)));
                     lines.collect::<Vec<_>>().join("\n")
                 } else {
-                    let members = entries.map(|(status, secs)| format!("{status} = \"{secs}s\""));
+                    let members =
+                        entries.map(|(status, secs)| format!("{status} = {}", written(secs)));
                     format!("{key} = {{ {} }}", members.collect::<Vec<_>>().join(", "))
                 };
-                let state = |(status, secs): (&&str, &u64)| {
-                    (format!("{key}.{status}"), Some(secs.to_string()))
+                let state = |(status, secs): (&&str, &Option<u64>)| {
+                    let text = secs.map_or("no-store".to_owned(), |secs| secs.to_string());
+                    (format!("{key}.{status}"), Some(text))
                 };
                 DrawnSetting {
                     toml,
@@ -589,10 +596,13 @@ fn states_of(settings: &Settings) -> BTreeMap<String, String> {
     add("rate_limit", rate);
     let body = stated_text(&settings.request_body_max, |max| max.bytes().to_string());
     add("request_body_max", body);
-    let lifetimes = |map: &StatusMap<std::time::Duration>| {
+    let lifetimes = |map: &StatusMap<Option<std::time::Duration>>| {
         let entries = map.iter();
         entries
-            .map(|(set, time)| (set.to_string(), time.as_secs().to_string()))
+            .map(|(set, time)| {
+                let text = time.map_or("no-store".to_owned(), |time| time.as_secs().to_string());
+                (set.to_string(), text)
+            })
             .collect::<Vec<_>>()
     };
     for (key, map) in [

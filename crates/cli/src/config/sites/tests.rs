@@ -232,6 +232,7 @@ fn one_duration_stands_for_cacheable_statuses_but_not_for_errors() {
         own.ttl
             .get(StatusCode::from_u16(status).expect("a status"))
             .copied()
+            .flatten()
     };
     for status in [200, 203, 206, 301, 308] {
         assert_eq!(ttl(status), Some(Duration::from_secs(3600)), "{status}");
@@ -239,7 +240,7 @@ fn one_duration_stands_for_cacheable_statuses_but_not_for_errors() {
     for status in [204, 302, 404, 500] {
         assert_eq!(ttl(status), None, "{status}");
     }
-    let default = |status| own.default_ttl.get(status).copied();
+    let default = |status| own.default_ttl.get(status).copied().flatten();
     assert_eq!(
         default(StatusCode::NOT_FOUND),
         Some(Duration::from_secs(60))
@@ -249,6 +250,12 @@ fn one_duration_stands_for_cacheable_statuses_but_not_for_errors() {
         Some(Duration::from_secs(5))
     );
     assert_eq!(default(StatusCode::OK), None);
+    let own = site("ttl = { 404 = '0s', 5xx = 'no-store' }").settings;
+    assert_eq!(own.ttl.get(StatusCode::BAD_GATEWAY), Some(&None));
+    assert_eq!(
+        own.ttl.get(StatusCode::NOT_FOUND),
+        Some(&Some(Duration::ZERO))
+    );
 }
 
 #[test]

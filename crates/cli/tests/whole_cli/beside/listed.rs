@@ -46,8 +46,6 @@ pub(super) enum Listed {
     Inexact,
     /// The key has the whole field from which VCL makes a value.
     Variant,
-    /// A response with a status that VCL excludes is stored with a lifetime of zero, and used within the grace.
-    Stale,
 }
 
 impl Listed {
@@ -66,7 +64,7 @@ impl Listed {
     ];
 
     /// The reasons for Varnish.
-    pub(super) const VARNISH: [Self; 16] = [
+    pub(super) const VARNISH: [Self; 15] = [
         Self::Unsafe,
         Self::Extension,
         Self::Disputed,
@@ -82,7 +80,6 @@ impl Listed {
         Self::Purge,
         Self::Inexact,
         Self::Variant,
-        Self::Stale,
     ];
 
     /// Returns a part of the row of the documentation.
@@ -106,7 +103,6 @@ impl Listed {
             Self::Purge => "a purge answers 200, or 403",
             Self::Inexact => "is passed though Varnish stores the response",
             Self::Variant => "has more variants",
-            Self::Stale => "is used within the grace",
         }
     }
 
@@ -193,9 +189,6 @@ impl Listed {
                         .fields
                         .get(&url)
                         .is_some_and(|fields| fields.len() > 1)
-            }
-            Self::Stale => {
-                other.is_same_answer(edge) && !other.is_hit && edge.cache_status.contains("; ttl=-")
             }
         }
     }

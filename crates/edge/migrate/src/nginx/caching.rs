@@ -31,6 +31,9 @@ const DIRECTIVES: [&str; 14] = [
 /// requested.
 const STALE_MIN: u64 = values::DAY;
 
+/// The classes of statuses that `any` has.
+const CLASSES: [&str; 4] = ["2xx", "3xx", "4xx", "5xx"];
+
 /// Translates the cache of a location with an origin.
 pub(super) fn cache(draft: &mut Draft<'_, '_>) {
     let cache = draft.one("proxy_cache");
@@ -68,13 +71,13 @@ pub(super) fn cache(draft: &mut Draft<'_, '_>) {
         false => draft.translated(cache, "pass = false: the edge has one cache"),
     }
     let (is_override, ignored) = ignored_fields(draft);
+    stale(draft, zone);
     lifetimes(
         draft,
         if is_override { "ttl" } else { "default_ttl" },
         ignored,
     );
     key(draft);
-    stale(draft, zone);
     exceptions(draft);
     others(draft);
 }
@@ -130,7 +133,10 @@ fn lifetimes(draft: &mut Draft<'_, '_>, map: &'static str, ignored: Option<&Dire
             draft.left_out(valid, Effect::Caching, "the time is not valid");
             continue;
         };
-        let time = values::duration((time / 1000).min(3650 * 86_400) * 1000);
+        let time = match time / 1000 {
+            0 => toml::text("no-store"),
+            seconds => values::duration(seconds.min(3650 * 86_400) * 1000),
+        };
         let usual = ["200", "301", "302"].map(str::to_owned);
         let statuses = if statuses.is_empty() {
             &usual[..]
@@ -143,7 +149,7 @@ fn lifetimes(draft: &mut Draft<'_, '_>, map: &'static str, ignored: Option<&Dire
         };
         for status in statuses.iter().filter(is_status) {
             // nginx takes the first line that has the status; `any` has all.
-            let all = ["2xx", "3xx", "4xx", "5xx"].map(str::to_owned);
+            let all = CLASSES.map(str::to_owned);
             let statuses = match status.as_str() {
                 "any" => &all[..],
                 _ => std::slice::from_ref(status),
@@ -170,6 +176,22 @@ fn lifetimes(draft: &mut Draft<'_, '_>, map: &'static str, ignored: Option<&Dire
         draft.settings.set("pass", "true", &ignored.at);
         let text = "without proxy_cache_valid nothing is stored: pass = true";
         draft.differs(ignored, Effect::Caching, text);
+        return;
+    }
+    // nginx does not store other statuses without a lifetime of the origin. Without stale use, the edge forwards each
+    // request for them anyway.
+    if map == "default_ttl" && !draft.settings.is_on("stale_if_disconnected") {
+        return;
+    }
+    for class in CLASSES {
+        if !stated.iter().any(|status| status == class) {
+            let at = &draft
+                .one("proxy_cache")
+                .map_or_else(|| draft.env.scope_position(), |d| d.at.clone());
+            draft
+                .settings
+                .set_status(map, class, toml::text("no-store"), at);
+        }
     }
 }
 

@@ -91,7 +91,7 @@ const ROWS: &[Row] = &[
     (
         &["proxy_cache_valid"],
         Settings(Caching),
-        "`default_ttl`, or `ttl` if `Cache-Control` and `Expires` are ignored",
+        "`default_ttl`, or `ttl` if `Cache-Control` and `Expires` are ignored; `\"no-store\"` for statuses without a line",
     ),
     (
         &["proxy_ignore_headers"],

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::requests::upper_or;
+use super::requests::{upper_and, upper_or};
 use super::state::{Lifetime, Machine, Phase, Response};
 use super::tree::{Expr, Node, every};
 use crate::decision::Decision;
@@ -38,8 +38,8 @@ const REGISTERED: [std::ops::RangeInclusive<u16>; 10] = [
     510..=511,
 ];
 
-/// Lifetimes in milliseconds by status or class, with their lines.
-pub(super) type ByStatus = BTreeMap<String, (u64, Option<Position>)>;
+/// Lifetimes in milliseconds by status or class, with their lines. `None`: these responses are not stored.
+pub(super) type ByStatus = BTreeMap<String, (Option<u64>, Option<Position>)>;
 
 /// The values of `ttl` and `default_ttl`.
 #[derive(Clone, Debug, Default)]
@@ -50,14 +50,19 @@ pub(super) struct Lifetimes {
 
 impl PartialEq for Lifetimes {
     fn eq(&self, other: &Self) -> bool {
-        let values = |map: &ByStatus| -> Vec<(String, u64)> {
-            map.iter()
-                .map(|(key, (time, _))| (key.clone(), *time))
-                .collect()
-        };
-        values(&self.ttl) == values(&other.ttl)
-            && values(&self.default_ttl) == values(&other.default_ttl)
+        is_equal(&self.ttl, &other.ttl) && is_equal(&self.default_ttl, &other.default_ttl)
     }
+}
+
+/// Returns true if two maps are equal without their lines.
+pub(super) fn is_equal(a: &ByStatus, b: &ByStatus) -> bool {
+    let values = |map: &ByStatus| -> Vec<(String, Option<u64>)> {
+        let entries = map.iter();
+        entries
+            .map(|(key, (time, _))| (key.clone(), *time))
+            .collect()
+    };
+    values(a) == values(b)
 }
 
 /// Statuses for which the subroutines do the same.
@@ -76,7 +81,7 @@ impl Machine<'_, '_> {
             ttl: ByStatus::new(),
             default_ttl: DEFAULT_STATUSES
                 .iter()
-                .map(|status| (status.to_string(), (DEFAULT_TTL, None)))
+                .map(|status| (status.to_string(), (Some(DEFAULT_TTL), None)))
                 .collect(),
         });
         for class in 2..=5 {
@@ -154,7 +159,9 @@ impl Machine<'_, '_> {
             false => self.running.may().clone(),
         };
         let ttl = self.response.ttl.clone();
-        let excluded = upper_or(&self.response.uncacheable, &self.response.zero);
+        // Behind `return (deliver)` a response with a lifetime of zero is stored, for its grace.
+        let zero = upper_and(&self.response.zero, &obeys);
+        let excluded = upper_or(&self.response.uncacheable, &zero);
         if self.status == Some(200) && !self.response.zero.is_never() {
             let value = Value::Toml("true".to_owned());
             let from = self.response.excluded_from.clone();
@@ -167,9 +174,9 @@ impl Machine<'_, '_> {
             };
             Ok(obeys.map(|obeys| {
                 Some(Stated {
-                    // A response without a lifetime is not stored, whatever the origin states.
-                    is_default: *obeys && lifetime.milliseconds > 0,
-                    lifetime: lifetime.clone(),
+                    is_default: *obeys,
+                    time: Some(lifetime.milliseconds),
+                    from: lifetime.from.clone(),
                 })
             }))
         })?;
@@ -177,10 +184,8 @@ impl Machine<'_, '_> {
             (Some(200), _) | (_, None) => None,
             // A pass is for requests, whatever the status of their responses.
             (_, Some(from)) => Some(Stated {
-                lifetime: Lifetime {
-                    milliseconds: 0,
-                    from: from.clone(),
-                },
+                time: None,
+                from: from.clone(),
                 is_default: false,
             }),
         });
@@ -266,11 +271,19 @@ impl Machine<'_, '_> {
 }
 
 /// A lifetime that a statement sets.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 struct Stated {
-    lifetime: Lifetime,
+    /// In milliseconds. `None`: the response is not stored.
+    time: Option<u64>,
+    from: Position,
     /// True if the origin's own directives count first.
     is_default: bool,
+}
+
+impl PartialEq for Stated {
+    fn eq(&self, other: &Self) -> bool {
+        (self.time, self.is_default) == (other.time, other.is_default)
+    }
 }
 
 /// Returns lifetimes with that of some statuses.
@@ -282,19 +295,15 @@ fn with(known: &Lifetimes, keys: &[String], stated: &Option<Stated>) -> Lifetime
             Some(class) => status.starts_with(class),
             None => status == key,
         };
-        let Some(Stated {
-            lifetime,
-            is_default,
-        }) = stated
-        else {
+        let Some(stated) = stated else {
             // A single status whose class has a lifetime keeps that of the origin, which no setting states.
             all.ttl.remove(key);
             continue;
         };
         all.default_ttl.retain(|status, _| !is_of_key(status));
         all.ttl.retain(|status, _| !is_of_key(status));
-        let value = (lifetime.milliseconds, Some(lifetime.from.clone()));
-        let map = match is_default {
+        let value = (stated.time, Some(stated.from.clone()));
+        let map = match stated.is_default {
             true => &mut all.default_ttl,
             false => &mut all.ttl,
         };
@@ -338,9 +347,10 @@ fn intervals(tree: &[Node], class: u16) -> Vec<Interval> {
 }
 
 /// Returns a lifetime in TOML. The edge has them in whole seconds.
-pub(super) fn in_toml(milliseconds: u64) -> String {
+pub(super) fn in_toml(milliseconds: Option<u64>) -> String {
     match milliseconds {
-        0 => toml::text("0s"),
-        time => values::duration(time.div_ceil(1000) * 1000),
+        None => toml::text("no-store"),
+        Some(0) => toml::text("0s"),
+        Some(time) => values::duration(time.div_ceil(1000) * 1000),
     }
 }

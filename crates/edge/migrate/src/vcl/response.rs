@@ -85,7 +85,7 @@ impl<'t> Machine<'_, 't> {
             "beresp.uncacheable" => match value {
                 Expr::Bool(true) => {
                     self.exclude(node, reached);
-                    self.translator.ledger.translated(node, "pass");
+                    self.translator.ledger.translated(node, "ttl, pass");
                     Ok(())
                 }
                 // A new response is cacheable.
@@ -223,7 +223,7 @@ impl<'t> Machine<'_, 't> {
             }
             "pass" | "hit_for_pass" => {
                 self.exclude(node, reached);
-                ledger_of(self).translated(node, "pass");
+                ledger_of(self).translated(node, "ttl, pass");
                 self.end(reached)
             }
             "abandon" | "fail" | "error" => {

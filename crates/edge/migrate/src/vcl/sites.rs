@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::host_names;
-use super::lifetimes::{ByStatus, Lifetimes, in_toml};
+use super::lifetimes::{ByStatus, Lifetimes, in_toml, is_equal};
 use super::origins;
 use super::state::{Machine, Phase};
 use super::translator::Translator;
@@ -169,12 +169,6 @@ struct Values(ByStatus);
 
 impl PartialEq for Values {
     fn eq(&self, other: &Self) -> bool {
-        let times = |values: &Self| -> Vec<(String, u64)> {
-            let entries = values.0.iter();
-            entries
-                .map(|(key, (time, _))| (key.clone(), *time))
-                .collect()
-        };
-        times(self) == times(other)
+        is_equal(&self.0, &other.0)
     }
 }

@@ -178,7 +178,7 @@ const ROWS: &[Row] = &[
     (
         &["beresp.ttl", "beresp.uncacheable", "return (deliver)"],
         Settings(Caching),
-        "`ttl` behind `return (deliver)`, and else `default_ttl`, because Varnish's own subroutine obeys `private` and `no-store`; `pass`; by status",
+        "`ttl` behind `return (deliver)`, and else `default_ttl`, because Varnish's own subroutine obeys `private` and `no-store`; `\"no-store\"` for a status, `pass`",
     ),
     (
         &["beresp.grace"],

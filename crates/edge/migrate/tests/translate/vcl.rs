@@ -340,8 +340,42 @@ fn a_status_keeps_the_lifetime_of_the_origin_if_only_others_are_excluded() {
         ("3xx", true),
         ("5xx", true),
     ] {
-        let is_found = ttl.contains(&format!("{status} = \"0s\""));
+        let is_found = ttl.contains(&format!("{status} = \"no-store\""));
         assert_eq!(is_found, is_stated, "{status}: {ttl}");
+    }
+}
+
+/// Varnish stores a lifetime of zero for its grace behind `return (deliver)`, and else its own subroutine excludes the
+/// response. `beresp.uncacheable` excludes it in any case.
+#[test]
+fn only_a_lifetime_of_zero_that_is_delivered_is_stored() {
+    for (response, expected) in [
+        (
+            "if (beresp.status >= 500) { set beresp.uncacheable = true; }",
+            "no-store",
+        ),
+        (
+            "if (beresp.status >= 500) { set beresp.uncacheable = true; return (deliver); }",
+            "no-store",
+        ),
+        (
+            "if (beresp.status >= 500) { set beresp.ttl = 0s; }",
+            "no-store",
+        ),
+        (
+            "if (beresp.status >= 500) { set beresp.ttl = 0s; return (deliver); }",
+            "0s",
+        ),
+        ("if (beresp.status >= 500) { return (pass); }", "no-store"),
+    ] {
+        let toml = toml(
+            "return (hash);",
+            &format!("set beresp.grace = 1h; {response}"),
+        );
+        assert!(
+            toml.contains(&format!("5xx = \"{expected}\"")),
+            "{response}: {toml}"
+        );
     }
 }
 

@@ -507,7 +507,7 @@ impl Edge {
             let time = map
                 .get(&response.status.to_string())
                 .or_else(|| map.get(&class));
-            time.map(|time| time != "0s")
+            time.map(|time| time != "0s" && time != "no-store")
         };
         let of_origin = match response.cache_control {
             "private" => Some(false),

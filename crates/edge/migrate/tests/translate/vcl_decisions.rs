@@ -267,7 +267,7 @@ fn an_exception_from_caching_is_stated_wherever_it_is_made() {
         (
             "vcl_backend_response",
             "if (beresp.status == 404) { set beresp.uncacheable = true; }",
-            "404 = \"0s\"",
+            "404 = \"no-store\"",
         ),
         (
             "vcl_recv",

@@ -188,6 +188,7 @@ const NOT_STORABLE: Record<string, string> = {
   status: "a status of one request",
   "request-error": "errors of requests, without a lifetime",
   "request-no-store": "no-store of requests",
+  rule: "a rule of the site",
   "no-store": "no-store",
   private: "private",
   authorization: "Authorization of requests",

@@ -265,15 +265,15 @@ impl SettingsCache {
 const MERGED_MAX: usize = 4096;
 
 /// Returns the lifetimes as ranges, in which single statuses precede classes.
-fn status_lifetimes(lifetimes: &StatusMap<Duration>) -> StatusLifetimes {
-    let mut ranges: Vec<(Range<u16>, u32)> = lifetimes
+fn status_lifetimes(lifetimes: &StatusMap<Option<Duration>>) -> StatusLifetimes {
+    let mut ranges: Vec<(Range<u16>, Option<u32>)> = lifetimes
         .iter()
         .map(|(set, lifetime)| {
             let range = match set {
                 StatusSet::One(status) => status..status + 1,
                 StatusSet::Class(digit) => digit * 100..digit * 100 + 100,
             };
-            (range, seconds(*lifetime))
+            (range, lifetime.map(seconds))
         })
         .collect();
     ranges.sort_by_key(|(range, _)| range.len());

@@ -30,7 +30,7 @@ fn storing() -> Settings {
         ..Settings::default()
     };
     for status in [200, 404] {
-        settings.ttl.insert(StatusSet::One(status), hour);
+        settings.ttl.insert(StatusSet::One(status), Some(hour));
     }
     settings
 }

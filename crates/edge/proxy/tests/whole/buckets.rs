@@ -466,7 +466,7 @@ fn a_lifetime_for_objects_is_not_one_for_refusals() {
     let mut settings = Settings::default();
     settings
         .ttl
-        .insert(StatusSet::One(200), Duration::from_secs(600));
+        .insert(StatusSet::One(200), Some(Duration::from_secs(600)));
     let (bed, bucket, _folder) = stand_in.bed(with_site(settings));
     assert_eq!(bed.get("/a").status, 403);
     bucket.accept_only(key("AKIA1", Some(SESSION_TOKEN)));

@@ -446,7 +446,7 @@ fn random_settings(random: &mut SplitMix64) -> Settings {
     };
     let mut settings = Settings::default();
     for _ in 0..1 + random.below(4) {
-        let lifetime = Duration::from_secs(pick(random, &[0, 1, 600]));
+        let lifetime = pick(random, &[None, Some(0), Some(1), Some(600)]).map(Duration::from_secs);
         let status = pick(
             random,
             &[
@@ -550,8 +550,8 @@ fn random_settings(random: &mut SplitMix64) -> Settings {
                 settings.replace = Some(Arc::new(list.expect("few strings")));
                 settings.replace_types = Some(patterns(&["*"]));
             }
-            26 => settings.stale_if_error = Some(lifetime),
-            27 => settings.stale_if_disconnected = Some(lifetime),
+            26 => settings.stale_if_error = lifetime,
+            27 => settings.stale_if_disconnected = lifetime,
             28 if random.below(4) == 0 => {
                 let page = Page {
                     content_type: "text/plain".into(),

@@ -18,7 +18,7 @@ fn storing(check_extension: Option<bool>) -> impl FnOnce(&mut EdgeConfig) {
             ..Settings::default()
         };
         for status in [200, 404] {
-            let lifetime = Duration::from_secs(3600);
+            let lifetime = Some(Duration::from_secs(3600));
             settings.ttl.insert(StatusSet::One(status), lifetime);
         }
         set_site(config, settings, Vec::new());

@@ -46,7 +46,7 @@ fn denying() -> Settings {
 
 fn storing() -> Settings {
     let mut settings = Settings::default();
-    let week = Duration::from_secs(7 * 86400);
+    let week = Some(Duration::from_secs(7 * 86400));
     settings.ttl.insert(StatusSet::One(200), week);
     settings
 }

@@ -129,11 +129,12 @@ fn a_host_without_a_site_gets_421_on_both_paths_and_reaches_neither_cache_nor_or
 #[test]
 fn a_rule_passes_requests_and_states_lifetimes() {
     let mut ttl = Settings::default();
-    ttl.ttl.insert(StatusSet::One(200), Duration::from_secs(60));
+    ttl.ttl
+        .insert(StatusSet::One(200), Some(Duration::from_secs(60)));
     let mut default_ttl = Settings::default();
     default_ttl
         .default_ttl
-        .insert(StatusSet::One(404), Duration::from_secs(60));
+        .insert(StatusSet::One(404), Some(Duration::from_secs(60)));
     let pass = Settings {
         pass: Some(true),
         ..Settings::default()
@@ -158,15 +159,56 @@ fn a_rule_passes_requests_and_states_lifetimes() {
     assert!(bed.get("/pass/a").cache_status().contains("fwd=bypass"));
 }
 
+/// Stale use would keep a response of a lifetime of zero in use.
+#[test]
+fn a_rule_excludes_statuses_that_would_else_be_stored_and_used_when_stale() {
+    let zero = Some(Duration::ZERO);
+    let stale = |rule: &mut Settings| {
+        rule.stale_while_revalidate = Some(Duration::from_secs(600));
+        rule.stale_if_error = Some(Duration::from_secs(600));
+    };
+    let mut ttl = Settings::default();
+    ttl.ttl.insert(StatusSet::Class(5), None);
+    ttl.ttl.insert(StatusSet::One(503), zero);
+    stale(&mut ttl);
+    let mut default_ttl = Settings::default();
+    default_ttl.default_ttl.insert(StatusSet::Class(4), None);
+    stale(&mut default_ttl);
+    let bed = TestBed::with_config(with_rules(vec![
+        rule("/ttl/*", ttl),
+        rule("/default/*", default_ttl),
+    ]));
+    let answer = |status| Answer::ok("a").with_status(status).header("etag", "\"1\"");
+    let fresh = |status| answer(status).header("cache-control", "max-age=600");
+    bed.origin.on("/ttl/500", fresh(500));
+    bed.origin.on("/ttl/503", fresh(503));
+    bed.origin.on("/ttl/404", fresh(404));
+    bed.origin.on("/default/404", answer(404));
+    bed.origin.on("/default/fresh", fresh(404));
+    for (target, is_stored) in [
+        ("/ttl/500", false),
+        ("/ttl/503", true),
+        ("/ttl/404", true),
+        ("/default/404", false),
+        ("/default/fresh", true),
+    ] {
+        let first = bed.get(target);
+        let detail = first.cache_status().contains("detail=rule");
+        assert_eq!(detail, !is_stored, "{target}: {first:?}");
+        let second = bed.get(target);
+        assert_eq!(second.is_hit(), is_stored, "{target}: {second:?}");
+    }
+}
+
 /// The response behind another cache, or of an origin with a slow clock, is fresh for the lifetime of the rule, and no
 /// client gets a response that its `Age` or `Date` makes stale at once (RFC 9111 §4.2.3).
 #[test]
 fn a_lifetime_of_a_rule_begins_at_arrival_for_the_edge_and_for_clients() {
     let mut ttl = Settings::default();
     ttl.ttl
-        .insert(StatusSet::One(200), Duration::from_secs(300));
+        .insert(StatusSet::One(200), Some(Duration::from_secs(300)));
     let mut default_ttl = Settings::default();
-    let lifetime = Duration::from_secs(300);
+    let lifetime = Some(Duration::from_secs(300));
     default_ttl
         .default_ttl
         .insert(StatusSet::One(200), lifetime);

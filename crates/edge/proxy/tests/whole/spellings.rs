@@ -149,7 +149,7 @@ fn a_request_with_content_passes_with_it_although_its_head_states_no_length() {
 /// Method: the origin states no lifetime, and the site does.
 #[test]
 fn a_lifetime_of_a_site_stores_no_response_to_post() {
-    let hour = Duration::from_secs(3600);
+    let hour = Some(Duration::from_secs(3600));
     let (mut replacing, mut unstated) = (Settings::default(), Settings::default());
     replacing.ttl.insert(StatusSet::Class(2), hour);
     unstated.default_ttl.insert(StatusSet::Class(2), hour);

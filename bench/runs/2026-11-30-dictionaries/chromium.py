@@ -14,6 +14,7 @@ import http.server
 import json
 import pathlib
 import re
+import socket
 import ssl
 import statistics
 import subprocess
@@ -52,12 +53,15 @@ def identity(folder):
 
 
 def start_edge(folder, coding, origin):
+    """Returns the process, its port, and the port of its metrics."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        admin = free.getsockname()[1]
     config = folder / f"{coding}.toml"
     config.write_text(
         f"""
         origin.url = "http://127.0.0.1:{origin}"
-        compression.codings = ["{CODINGS[coding]}"]
-        server.admin = "127.0.0.1:0"
+        compression.codings = "{CODINGS[coding]}"
+        admin.address = "127.0.0.1:{admin}"
         [[listener]]
         address = "127.0.0.1:0"
         tls_certificates = "{folder}/certificate.pem"
@@ -68,15 +72,8 @@ def start_edge(folder, coding, origin):
         """
     )
     edge = subprocess.Popen([PROGRAM, "serve", "--config", config], stdout=subprocess.PIPE, text=True)
-    port = admin = None
-    while not (port and admin):
-        line = edge.stdout.readline()
-        assert line, "the edge has ended"
-        if found := re.search(r"listening on https://127\.0\.0\.1:(\d+)", line):
-            port = int(found[1])
-        elif found := re.search(r"127\.0\.0\.1:(\d+)", line):
-            admin = int(found[1])
-    return edge, port, admin
+    listening = re.search(r"listening on https://127\.0\.0\.1:(\d+)", edge.stdout.readline())
+    return edge, int(listening[1]), admin
 
 
 class Chromium:

@@ -38,6 +38,17 @@ impl<T: Clone + PartialEq> Decision<T> {
         }
     }
 
+    /// Returns the decision without the conditions for which `is_free` is true: the value does not matter to their
+    /// requests.
+    pub(crate) fn without(&self, is_free: impl Fn(&When) -> bool) -> Self {
+        let layers = self.layers.iter().enumerate();
+        let kept = layers.filter(|(position, (when, _))| *position == 0 || !is_free(when));
+        Self {
+            layers: kept.map(|(_, layer)| layer.clone()).collect(),
+        }
+        .tidy()
+    }
+
     /// Returns the decision with each value replaced.
     pub(crate) fn map<U: Clone + PartialEq>(&self, f: impl Fn(&T) -> U) -> Decision<U> {
         let layers = self.layers.iter();

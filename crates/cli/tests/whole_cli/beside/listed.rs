@@ -63,8 +63,8 @@ impl Listed {
         Self::Authentication,
     ];
 
-    /// The reasons for Varnish.
-    pub(super) const VARNISH: [Self; 15] = [
+    /// The reasons for all programs of Varnish.
+    pub(super) const VARNISH: [Self; 12] = [
         Self::Unsafe,
         Self::Extension,
         Self::Disputed,
@@ -77,10 +77,10 @@ impl Listed {
         Self::Method,
         Self::Trace,
         Self::Parameters,
-        Self::Purge,
-        Self::Inexact,
-        Self::Variant,
     ];
+
+    /// Reasons for Varnish that each program states, because they could hide that a translation passes too much.
+    pub(super) const OF_PROGRAMS: [Self; 3] = [Self::Purge, Self::Inexact, Self::Variant];
 
     /// Returns a part of the row of the documentation.
     const fn row(self) -> &'static str {
@@ -209,6 +209,7 @@ fn each_reason_is_a_row_of_the_documentation() {
     for (page, reasons) in [
         ("from-nginx.md", &Listed::NGINX[..]),
         ("from-varnish.md", &Listed::VARNISH),
+        ("from-varnish.md", &Listed::OF_PROGRAMS),
     ] {
         let text = fs::read_to_string(folder.join(page)).expect("read");
         for reason in reasons {

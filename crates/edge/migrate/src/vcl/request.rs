@@ -5,7 +5,7 @@ use super::origins;
 use super::requests::Requests;
 use super::state::{Field, Machine, Phase, URL, ledger_of};
 use super::text::{constant, is_host, request_field, spelled};
-use super::tree::{Expr, Node};
+use super::tree::{Expr, Kind, Node, every};
 use super::urls::{self, UrlChange};
 use crate::decision::{Decision, covers};
 use crate::grouping::Setting;
@@ -424,6 +424,46 @@ impl<'t> Machine<'_, 't> {
     }
 
     /// Adds parts of the cache key.
+    /// Runs `vcl_hash`. Passed requests need no key, so it runs as if they had the fields of the others, unless it
+    /// changes fields.
+    pub(super) fn hash(&mut self) {
+        let subs = self.translator.subs.get("vcl_hash").into_iter().flatten();
+        let mut nodes = subs.flat_map(|sub| every(&sub.children));
+        let changes = nodes.any(|node| match &node.kind {
+            Kind::Set(..) | Kind::Unset(_) | Kind::Call(_) => true,
+            Kind::Action(action) => action.as_call().is_none_or(|(name, _)| name != "hash_data"),
+            _ => false,
+        });
+        if changes {
+            return self.run("vcl_hash", Phase::Hash);
+        }
+        let before = (self.fields.clone(), self.unsure.clone());
+        let passed = self.passed();
+        let is_passed = |when: &When| passed.iter().any(|known| covers(known, when));
+        for field in self.fields.values_mut() {
+            field.value = field.value.without(is_passed);
+        }
+        for unsure in self.unsure.values_mut() {
+            *unsure = unsure.without(is_passed);
+        }
+        self.run("vcl_hash", Phase::Hash);
+        (self.fields, self.unsure) = before;
+    }
+
+    /// Returns the conditions of requests that are passed, whatever other conditions hold.
+    fn passed(&self) -> Vec<When> {
+        let Some(pass) = self.settings.get(&Key::One("pass")) else {
+            return Vec::new();
+        };
+        let passes = |setting: &Option<Setting>| {
+            let value = setting.as_ref().map(|setting| &setting.value);
+            value == Some(&Value::Toml("true".to_owned()))
+        };
+        let layers = pass.layers().iter().rev();
+        let last = layers.take_while(|(_, setting)| passes(setting));
+        last.map(|(when, _)| when.clone()).collect()
+    }
+
     pub(super) fn hash_data(
         &mut self,
         node: &'t Node,

@@ -68,7 +68,7 @@ fn rules(translator: &Translator<'_>, host: &Host) -> Vec<Rule> {
     let mut machine = Machine::new(translator, host);
     machine.run("vcl_recv", Phase::Request);
     machine.builtin_recv();
-    machine.run("vcl_hash", Phase::Hash);
+    machine.hash();
     for name in ["vcl_hit", "vcl_miss", "vcl_pass", "vcl_backend_fetch"] {
         if name != "vcl_hit" || translator.restricts(name) {
             machine.run(name, Phase::Fetch);

@@ -88,6 +88,10 @@ pub struct Follower {
     inside_long_line: bool,
     /// The number of consecutive reads that found the end of a file which another file has replaced.
     ends_after_rotation: u32,
+    /// The first bytes that were read of the file.
+    mark: Mark,
+    /// True if the file is a copy that was made before the log was truncated.
+    is_copy: bool,
     counts: FollowCounts,
 }
 
@@ -123,7 +127,7 @@ impl Follower {
             Start::Beginning => (file, metadata, 0, false),
             Start::At(position) => match is_file_of(&position, &file, &metadata) {
                 true => (file, metadata, position.offset, false),
-                false => match renamed_file(path, &position) {
+                false => match moved_file(path, &position) {
                     Some((file, metadata)) => (file, metadata, position.offset, false),
                     None => (file, metadata, 0, true),
                 },
@@ -138,6 +142,8 @@ impl Follower {
             unread: VecDeque::new(),
             inside_long_line: false,
             ends_after_rotation: 0,
+            mark: Mark::default(),
+            is_copy: false,
             counts: FollowCounts {
                 is_position_lost,
                 ..FollowCounts::default()
@@ -163,7 +169,9 @@ impl Follower {
     /// passed on.
     ///
     /// If another file has replaced the log, the old one is read to its end first, and until several reads in a row
-    /// have found nothing: the server may write to it until it has opened the new one.
+    /// have found nothing: the server may write to it until it has opened the new one. After several rotations, the
+    /// files between the old one and the log are read, too, as long as they are not compressed. If the log was copied
+    /// and truncated, the rest of the copy is read first.
     ///
     /// # Errors
     ///
@@ -172,6 +180,9 @@ impl Follower {
         &mut self,
         take: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
     ) -> Result<FollowState, FollowError> {
+        if self.is_rewritten().map_err(|error| self.error(error))? {
+            self.restart().map_err(|error| self.error(error))?;
+        }
         loop {
             if self.pass_on(take).is_break() {
                 return Ok(FollowState::Stopped);
@@ -193,15 +204,8 @@ impl Follower {
     ///
     /// Fails if the file cannot be read.
     pub fn position(&self) -> Result<LogPosition, FollowError> {
-        let beginning_bytes = self.offset.min(MARK_BYTES as u64);
-        let beginning = beginning_hash(&self.file, beginning_bytes);
-        Ok(LogPosition {
-            device: self.device,
-            inode: self.inode,
-            offset: self.offset,
-            beginning_bytes,
-            beginning: beginning.map_err(|error| self.error(error))?,
-        })
+        let mark = Mark::of(&self.file, self.offset).map_err(|error| self.error(error))?;
+        Ok(self.position_with(mark))
     }
 
     /// Returns the number of bytes of the file that were not passed on.
@@ -215,7 +219,24 @@ impl Follower {
         self.counts
     }
 
+    fn position_with(&self, mark: Mark) -> LogPosition {
+        LogPosition {
+            device: self.device,
+            inode: self.inode,
+            offset: self.offset,
+            beginning_bytes: mark.bytes,
+            beginning: mark.hash,
+        }
+    }
+
     fn pass_on(&mut self, take: &mut dyn FnMut(&[u8]) -> ControlFlow<()>) -> ControlFlow<()> {
+        // Zeros are the hole of a log that was truncated while its server kept its position. A hole may be longer than
+        // a line.
+        if !self.inside_long_line {
+            let zeros = self.unread.iter().take_while(|byte| **byte == 0).count();
+            self.unread.drain(..zeros);
+            self.offset += zeros as u64;
+        }
         let bytes = self.unread.make_contiguous();
         let (mut used, mut flow) = (0, ControlFlow::Continue(()));
         while flow.is_continue()
@@ -227,7 +248,6 @@ impl Follower {
                 self.counts.long_lines += 1;
                 continue;
             }
-            // Zeros are the hole of a log that was truncated while its server kept its position.
             let zeros = line.iter().take_while(|byte| **byte == 0).count();
             let line = &line[zeros..];
             self.counts.lines += 1;
@@ -253,6 +273,9 @@ impl Follower {
             }
         };
         self.unread.extend(&buffer[..count]);
+        if self.mark.bytes < MARK_BYTES as u64 {
+            self.mark = Mark::of(&self.file, self.offset + self.unread.len() as u64)?;
+        }
         Ok(count > 0)
     }
 
@@ -261,8 +284,7 @@ impl Follower {
     fn open_next(&mut self) -> io::Result<bool> {
         let read = self.offset + self.unread.len() as u64;
         if self.file.metadata()?.len() < read {
-            self.counts.truncations += 1;
-            self.seek(0)?;
+            self.restart()?;
             return Ok(true);
         }
         let metadata = match fs::metadata(&self.path) {
@@ -275,21 +297,48 @@ impl Follower {
             return Ok(false);
         }
         self.ends_after_rotation += 1;
-        if self.ends_after_rotation < ENDS_MIN {
+        if self.ends_after_rotation < ENDS_MIN && !self.is_copy {
             return Ok(false);
         }
-        let file = match File::open(&self.path) {
+        let next = match next_file(&self.path, &self.file.metadata()?) {
+            Some(path) => path,
+            None => self.path.clone(),
+        };
+        let file = match File::open(next) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
             Err(error) => return Err(error),
         };
         let metadata = file.metadata()?;
+        self.counts.rotations += u64::from(!self.is_copy);
+        self.is_copy = false;
+        self.follow(file, &metadata, 0)?;
+        Ok(true)
+    }
+
+    /// Returns true if the file has other first bytes than those that were read. It was truncated and written again,
+    /// and may be longer than before.
+    fn is_rewritten(&self) -> io::Result<bool> {
+        Ok(Mark::of(&self.file, self.mark.bytes)? != self.mark)
+    }
+
+    /// Reads a truncated log from its start, after the rest of its copy.
+    fn restart(&mut self) -> io::Result<()> {
+        self.counts.truncations += 1;
+        match moved_file(&self.path, &self.position_with(self.mark)) {
+            Some((file, metadata)) if metadata.ino() != self.inode => {
+                self.is_copy = true;
+                self.follow(file, &metadata, self.offset)
+            }
+            _ => self.seek(0),
+        }
+    }
+
+    fn follow(&mut self, file: File, metadata: &Metadata, offset: u64) -> io::Result<()> {
         (self.device, self.inode) = (metadata.dev(), metadata.ino());
         self.file = file;
-        self.counts.rotations += 1;
         self.ends_after_rotation = 0;
-        self.seek(0)?;
-        Ok(true)
+        self.seek(offset)
     }
 
     fn seek(&mut self, offset: u64) -> io::Result<()> {
@@ -297,6 +346,7 @@ impl Follower {
         self.offset = offset;
         self.unread.clear();
         self.inside_long_line = false;
+        self.mark = Mark::of(&self.file, offset)?;
         Ok(())
     }
 
@@ -317,39 +367,113 @@ fn end_of_last_line(file: &File, length: u64) -> io::Result<u64> {
     Ok(last.map_or(length, |at| start + at as u64 + 1))
 }
 
+/// The first bytes of a file, as many as were read, up to [`MARK_BYTES`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Mark {
+    bytes: u64,
+    hash: u64,
+}
+
+impl Mark {
+    /// Reads the mark of a file of which `read` bytes were read.
+    fn of(file: &File, read: u64) -> io::Result<Self> {
+        let length = usize::try_from(read).map_or(MARK_BYTES, |read| read.min(MARK_BYTES));
+        if length == 0 {
+            return Ok(Self::default());
+        }
+        let mut beginning = [0; MARK_BYTES];
+        let count = read_at(file, &mut beginning[..length], 0)?;
+        Ok(Self {
+            bytes: length as u64,
+            hash: xxh3_64(&beginning[..count]),
+        })
+    }
+}
+
 /// Returns true if a file is that of a position.
 fn is_file_of(position: &LogPosition, file: &File, metadata: &Metadata) -> bool {
-    (metadata.dev(), metadata.ino()) == (position.device, position.inode)
-        && metadata.len() >= position.offset
-        && beginning_hash(file, position.beginning_bytes)
-            .is_ok_and(|beginning| beginning == position.beginning)
+    let is_inode = (metadata.dev(), metadata.ino()) == (position.device, position.inode);
+    is_inode && has_content_of(position, file, metadata)
 }
 
-/// Finds the file of a position in the folder of the log, after a rotation has renamed it.
-fn renamed_file(path: &Path, position: &LogPosition) -> Option<(File, Metadata)> {
-    let folder = match path.parent() {
+/// Returns true if a file has the first bytes of a position, and the position itself.
+fn has_content_of(position: &LogPosition, file: &File, metadata: &Metadata) -> bool {
+    let mark = Mark::of(file, position.beginning_bytes);
+    let is_equal = |mark: Mark| mark.bytes == 0 || mark.hash == position.beginning;
+    metadata.len() >= position.offset && mark.is_ok_and(is_equal)
+}
+
+/// Finds the file of a position in the folder of the log, after a rotation has renamed or copied it.
+fn moved_file(path: &Path, position: &LogPosition) -> Option<(File, Metadata)> {
+    let mut copy = None;
+    for entry in folder_of(path).read_dir().ok()?.flatten() {
+        let is_inode = entry
+            .metadata()
+            .is_ok_and(|found| found.ino() == position.inode);
+        let may_be_copy =
+            position.beginning_bytes > 0 && is_rotated(path, &entry.file_name().to_string_lossy());
+        if !is_inode && !may_be_copy {
+            continue;
+        }
+        let Some((file, metadata)) = opened(&entry.path()) else {
+            continue;
+        };
+        if is_file_of(position, &file, &metadata) {
+            return Some((file, metadata));
+        }
+        if may_be_copy && has_content_of(position, &file, &metadata) {
+            copy = Some((file, metadata));
+        }
+    }
+    copy
+}
+
+/// Returns the path of the file that replaced `old`, if a later rotation has renamed it: of all rotated files that were
+/// written after it, the first one.
+fn next_file(path: &Path, old: &Metadata) -> Option<PathBuf> {
+    let written = |metadata: &Metadata| (metadata.mtime(), metadata.mtime_nsec());
+    let entries = folder_of(path).read_dir().ok()?.flatten();
+    entries
+        .filter(|entry| is_rotated(path, &entry.file_name().to_string_lossy()))
+        .filter_map(|entry| Some((entry.metadata().ok()?, entry.path())))
+        .filter(|(metadata, _)| metadata.is_file() && metadata.ino() != old.ino())
+        .map(|(metadata, path)| (written(&metadata), path))
+        .filter(|(time, _)| *time > written(old))
+        .min()
+        .map(|(_, path)| path)
+}
+
+/// Returns true for the name of a rotated log: that of the log with a number or a date behind it, or before its
+/// extension. Compressed files have another ending.
+fn is_rotated(path: &Path, name: &str) -> bool {
+    let text =
+        |part: Option<&std::ffi::OsStr>| part.and_then(|part| part.to_str()).map(str::to_owned);
+    let is_mark = |mark: &str| {
+        let is_part = |c: char| c.is_ascii_digit() || "-._".contains(c);
+        mark.chars().all(is_part) && mark.contains(|c: char| c.is_ascii_digit())
+    };
+    let (Some(log), Some(stem)) = (text(path.file_name()), text(path.file_stem())) else {
+        return false;
+    };
+    let extension = &log[stem.len()..];
+    let behind = name.strip_prefix(&log);
+    let before = name
+        .strip_prefix(&stem)
+        .and_then(|rest| rest.strip_suffix(extension));
+    behind.is_some_and(is_mark) || before.is_some_and(is_mark)
+}
+
+fn folder_of(path: &Path) -> &Path {
+    match path.parent() {
         Some(folder) if folder != Path::new("") => folder,
         _ => Path::new("."),
-    };
-    let entries = folder.read_dir().ok()?.flatten();
-    entries
-        .filter(|entry| {
-            entry
-                .metadata()
-                .is_ok_and(|found| found.ino() == position.inode)
-        })
-        .find_map(|entry| {
-            let file = File::open(entry.path()).ok()?;
-            let metadata = file.metadata().ok()?;
-            is_file_of(position, &file, &metadata).then_some((file, metadata))
-        })
+    }
 }
 
-fn beginning_hash(file: &File, bytes: u64) -> io::Result<u64> {
-    let length = usize::try_from(bytes).map_or(MARK_BYTES, |bytes| bytes.min(MARK_BYTES));
-    let mut beginning = vec![0; length];
-    let count = read_at(file, &mut beginning, 0)?;
-    Ok(xxh3_64(&beginning[..count]))
+fn opened(path: &Path) -> Option<(File, Metadata)> {
+    let file = File::open(path).ok()?;
+    let metadata = file.metadata().ok()?;
+    Some((file, metadata))
 }
 
 /// Reads at an offset until the buffer is full or the file ends.
@@ -381,6 +505,7 @@ const ENDS_MIN: u32 = 5;
 #[cfg(test)]
 mod tests {
     use std::io::Write as _;
+    use std::time::{Duration, SystemTime};
 
     use super::*;
 
@@ -412,10 +537,21 @@ mod tests {
                 .expect("the file can be written");
         }
 
-        /// Renames the file. Returns it: its server still writes to it.
+        /// Renames the file, and those of earlier rotations. Returns it: its server still writes to it. The times of
+        /// the files are seconds apart, as the test may rotate faster than the clock of files.
         fn rotate(&mut self, text: &str) -> File {
-            fs::rename(self.path(), self.folder.path().join("access.log.1"))
-                .expect("the file can be renamed");
+            let rotated = |n: usize| self.folder.path().join(format!("access.log.{n}"));
+            let count = (1..).take_while(|n| rotated(*n).exists()).count();
+            for n in (1..=count).rev() {
+                fs::rename(rotated(n), rotated(n + 1)).expect("the file can be renamed");
+            }
+            fs::rename(self.path(), rotated(1)).expect("the file can be renamed");
+            for n in 1..=count + 1 {
+                let time = SystemTime::now() - Duration::from_secs(100 * n as u64);
+                let file = File::options().append(true).open(rotated(n));
+                let set = file.expect("the file can be opened").set_modified(time);
+                set.expect("the time can be set");
+            }
             let new = File::options()
                 .append(true)
                 .create_new(true)
@@ -424,6 +560,14 @@ mod tests {
             let old = std::mem::replace(&mut self.file, new);
             self.write(text);
             old
+        }
+
+        /// Copies the file, writes to it, and truncates it, as logrotate does with `copytruncate`.
+        fn copy_and_truncate(&mut self, text: &str) {
+            let copy = self.folder.path().join("access.log.1");
+            fs::copy(self.path(), copy).expect("the file can be copied");
+            self.file.set_len(0).expect("the file can be truncated");
+            self.write(text);
         }
 
         fn follow(&self, start: Start) -> Follower {
@@ -496,6 +640,88 @@ mod tests {
         log.write("c\n");
         assert_eq!(lines(&mut follower), ["c"]);
         assert_eq!(follower.counts().truncations, 1);
+    }
+
+    /// The files of the rotations in between are read in their order, and other files of the folder are not.
+    #[test]
+    fn no_line_is_lost_if_a_log_is_rotated_several_times_between_two_reads() {
+        let mut log = Log::new("a\n");
+        let mut follower = log.follow(Start::Beginning);
+        assert_eq!(lines(&mut follower), ["a"]);
+        for other in ["access.log.json", "access.log.9.gz", "other.log.1"] {
+            fs::write(log.folder.path().join(other), "x\n").expect("the file can be written");
+        }
+        log.write("b\n");
+        for text in ["c\n", "d\n", "e\n"] {
+            drop(log.rotate(text));
+        }
+        let mut all = all_lines(&mut follower);
+        for _ in 0..2 {
+            all.extend(all_lines(&mut follower));
+        }
+        assert_eq!(all, ["b", "c", "d", "e"]);
+        assert_eq!(follower.counts().rotations, 3);
+        // A later process finds them, too.
+        let position = follower.position().expect("the file can be read");
+        for text in ["f\n", "g\n"] {
+            drop(log.rotate(text));
+        }
+        let mut later = log.follow(Start::At(position));
+        let all: Vec<String> = (0..2).flat_map(|_| all_lines(&mut later)).collect();
+        assert_eq!(all, ["f", "g"]);
+        assert!(!later.counts().is_position_lost);
+    }
+
+    /// The lines that were not read before the truncation are in the copy, also if the log has become longer than it
+    /// was, or begins with the hole of a server that kept its position.
+    #[test]
+    fn no_line_of_a_copy_is_lost_if_the_log_is_truncated() {
+        for (new, expected) in [
+            ("d\n", &["d"][..]),
+            ("dddddddd\neeee\n", &["dddddddd", "eeee"]),
+            ("\0\0\0\0\0\0\0\0\0d\n", &["d"]),
+            ("", &[]),
+        ] {
+            let mut log = Log::new("aaaa\n");
+            let mut follower = log.follow(Start::Beginning);
+            assert_eq!(lines(&mut follower), ["aaaa"]);
+            log.write("bb\ncc\n");
+            let position = follower.position().expect("the file can be read");
+            log.copy_and_truncate(new);
+            let all = [&["bb", "cc"], expected].concat();
+            assert_eq!(all_lines(&mut follower), all, "{new:?}");
+            let counts = follower.counts();
+            assert_eq!((counts.truncations, counts.rotations), (1, 0), "{new:?}");
+            log.write("f\n");
+            assert_eq!(lines(&mut follower), ["f"], "{new:?}");
+            // A process that starts later finds its position in the copy.
+            let mut later = log.follow(Start::At(position));
+            let all = [&all[..], &["f"]].concat();
+            assert_eq!(all_lines(&mut later), all, "{new:?}");
+            assert!(!later.counts().is_position_lost, "{new:?}");
+        }
+    }
+
+    #[test]
+    fn a_rotated_log_has_a_number_or_a_date() {
+        let path = Path::new("/var/log/access.log");
+        for (name, expected) in [
+            ("access.log.1", true),
+            ("access.log-20261130", true),
+            ("access.log.2026-11-30_12", true),
+            ("access-20261130.log", true),
+            ("access.1.log", true),
+            ("access.log", false),
+            ("access.log.", false),
+            ("access.log.1.gz", false),
+            ("access.log.json", false),
+            ("access-api.log", false),
+            ("error.log.1", false),
+        ] {
+            assert_eq!(is_rotated(path, name), expected, "{name}");
+        }
+        assert!(is_rotated(Path::new("access"), "access.1"));
+        assert!(!is_rotated(Path::new("access"), "access"));
     }
 
     #[test]

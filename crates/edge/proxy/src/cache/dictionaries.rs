@@ -6,6 +6,7 @@
 //! no body is copied, so that more bodies than the memory holds cost at most one copy of this memory each minute. A
 //! hash that a client invents takes no memory, because lookups insert nothing.
 
+mod dictionary;
 mod marks;
 
 use std::collections::{BTreeMap, HashMap};
@@ -13,27 +14,14 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::num::NonZeroU64;
 use std::sync::{Arc, Mutex};
 
-use bytes::Bytes;
-use edgeward_semantics::dictionary::{DictionaryHash, DictionaryTerms};
+use edgeward_semantics::dictionary::DictionaryHash;
 use edgeward_types::{KeyHash, Timestamp};
 
+pub(crate) use self::dictionary::Dictionary;
+use self::dictionary::{ENTRY_BYTES, Id};
 use self::marks::Marks;
-use super::key_parts::{primary_of, url_of};
-use super::stored::{Stored, StoredBody, StoredKind, StoredResponse};
+use super::key_parts::url_of;
 use crate::rt::panics::lock;
-
-/// A dictionary.
-#[derive(Debug)]
-pub(crate) struct Dictionary {
-    pub(crate) hash: DictionaryHash,
-    /// Scheme, host and port of its URL.
-    pub(crate) origin: Box<str>,
-    pub(crate) terms: DictionaryTerms,
-    pub(crate) body: Bytes,
-    /// Its response without the body, by which purges find it.
-    pub(crate) response: Arc<Stored>,
-    generation: NonZeroU64,
-}
 
 /// All dictionaries of the edge.
 #[derive(Debug)]
@@ -76,51 +64,10 @@ struct State {
 /// The minute in which a dictionary was used, and the number of the use.
 type Use = (u64, u64);
 
-/// The origin of a dictionary, and its hash. The same bytes at two origins are two dictionaries.
-type Id = (Box<str>, DictionaryHash);
-
 #[derive(Debug)]
 struct Entry {
     dictionary: Arc<Dictionary>,
     used: Use,
-}
-
-impl Dictionary {
-    /// `stored` is the response whose body is the dictionary.
-    pub(crate) fn new(
-        stored: &Stored,
-        generation: NonZeroU64,
-        origin: Box<str>,
-        terms: DictionaryTerms,
-        hash: DictionaryHash,
-        body: Bytes,
-    ) -> Self {
-        let response = StoredResponse {
-            body: StoredBody::Memory(Bytes::new()),
-            ..stored.response().clone()
-        };
-        Self {
-            hash,
-            origin,
-            terms,
-            body,
-            response: stored.renewed(StoredKind::Response(response)),
-            generation,
-        }
-    }
-
-    /// The key of its response without the key of a variant.
-    pub(crate) fn primary(&self) -> &[u8] {
-        primary_of(self.response.key())
-    }
-
-    fn id(&self) -> Id {
-        (self.origin.clone(), self.hash)
-    }
-
-    fn charge(&self) -> u64 {
-        self.body.len() as u64 + self.response.charge_bytes() + ENTRY_BYTES
-    }
 }
 
 impl Dictionaries {
@@ -157,10 +104,9 @@ impl Dictionaries {
             state.touch(&id, minute);
             return None;
         }
-        let has_space = state.bytes + length + ENTRY_BYTES <= self.bytes_max;
-        let may_drop = || state.oldest().is_some_and(|((used, _), _)| used < minute);
-        let is_possible = length > 0 && length.saturating_add(ENTRY_BYTES) <= self.bytes_max;
-        (is_possible && (has_space || may_drop())).then(|| Ticket(*state.removals(primary)))
+        let charge = length.saturating_add(ENTRY_BYTES);
+        let is_possible = length > 0 && state.has_space(charge, self.bytes_max, minute);
+        is_possible.then(|| Ticket(*state.removals(primary)))
     }
 
     /// Inserts a dictionary, and drops those that were not used for the longest time to make space. Inserts nothing if
@@ -169,13 +115,14 @@ impl Dictionaries {
         let (id, charge) = (dictionary.id(), dictionary.charge());
         let minute = minute_of(now);
         let mut state = lock(&self.state);
-        if charge > self.bytes_max || *state.removals(dictionary.primary()) != ticket.0 {
+        if *state.removals(dictionary.primary()) != ticket.0
+            || !state.has_space(charge, self.bytes_max, minute)
+        {
             return;
         }
         state.remove(&id);
         while state.bytes + charge > self.bytes_max {
-            let oldest = state.oldest().filter(|((used, _), _)| *used < minute);
-            let Some((_, oldest)) = oldest else {
+            let Some(oldest) = state.by_use.values().next().cloned() else {
                 return;
             };
             state.remove(&oldest);
@@ -264,9 +211,18 @@ impl State {
         self.by_use.insert(entry.used, id.clone());
     }
 
-    fn oldest(&self) -> Option<(Use, Id)> {
-        let (used, id) = self.by_use.first_key_value()?;
-        Some((*used, id.clone()))
+    /// Returns true if there is space for `charge` bytes without the dictionaries that were not used in this minute.
+    /// Takes time for each of these that would be dropped.
+    fn has_space(&self, charge: u64, bytes_max: u64, minute: u64) -> bool {
+        let mut kept = self.bytes;
+        let mut idle = self.by_use.range(..(minute, 0));
+        while kept.saturating_add(charge) > bytes_max {
+            let Some((_, id)) = idle.next() else {
+                return false;
+            };
+            kept -= self.entries[id].dictionary.charge();
+        }
+        true
     }
 
     /// Returns the count of purges of a URL, and of others with the same hash.
@@ -304,20 +260,19 @@ fn mark_of(generation: NonZeroU64, minute: u64) -> u64 {
     (generation.get() ^ minute.rotate_left(32)).max(1)
 }
 
-/// The memory of a dictionary beside its body and its response: entries of four tables, and its terms.
-const ENTRY_BYTES: u64 = 2048;
-
 /// A delta that is not found after it was made is made again after this many requests.
 const RETRY_REQUESTS: u64 = 16;
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
     use edgeward_purge::Stamp;
     use edgeward_semantics::StoredPolicy;
-    use edgeward_semantics::dictionary::MatchPattern;
+    use edgeward_semantics::dictionary::{DictionaryTerms, MatchPattern};
     use http::{HeaderMap, StatusCode};
 
     use super::*;
+    use crate::cache::stored::{Stored, StoredBody, StoredKind, StoredResponse};
 
     fn dictionary(number: u8, url: &str, bytes: usize) -> Dictionary {
         let zero = Timestamp::from_millis(0);
@@ -418,6 +373,22 @@ mod tests {
         let (first, second) = (copies(0), copies(1));
         assert_eq!(first, 3);
         assert!(second <= 3, "{second}");
+    }
+
+    #[test]
+    fn a_body_for_which_too_few_are_idle_drops_none() {
+        let charge = dictionary(0, "https://a/x", 1000).charge();
+        let dictionaries = Dictionaries::new(3 * charge);
+        for number in 0..3 {
+            learn(&dictionaries, number, "https://a/x", 1000, 0);
+        }
+        assert!(has(&dictionaries, 0, 1) && has(&dictionaries, 1, 1));
+        let large = 2 * usize::try_from(charge).expect("a small number");
+        assert!(
+            !learn(&dictionaries, 3, "https://a/y", large, 1),
+            "it is not copied"
+        );
+        assert_eq!(numbers(&dictionaries), [0, 1, 2]);
     }
 
     #[test]

@@ -248,8 +248,8 @@ impl Cache {
         }
         let mut removed = 0;
         for key in keys {
-            self.remove_dictionaries(key.as_bytes());
             let (found, more) = self.purge_target(key.as_bytes());
+            self.remove_dictionaries(key.as_bytes());
             removed += u64::from(found);
             durable.extend(more);
         }
@@ -333,8 +333,8 @@ impl Cache {
     pub(crate) fn apply_forwarded(&self, change: ForwardedChange) {
         match change {
             ForwardedChange::Target(target) => {
-                self.remove_dictionaries(&target);
                 drop(self.purge_target(&target));
+                self.remove_dictionaries(&target);
             }
             // The process before this one waits for no result.
             ForwardedChange::Purges(purges) => drop(self.purge_scopes(purges, |result| {

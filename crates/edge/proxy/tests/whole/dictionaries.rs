@@ -469,7 +469,7 @@ fn a_response_on_disk_becomes_a_dictionary_when_a_client_gets_it() {
 }
 
 #[test]
-fn bodies_beyond_the_memory_of_dictionaries_are_not_copied() {
+fn more_bodies_than_the_memory_holds_keep_it_within_its_bound() {
     let body = script(1).len() as u64;
     let bed = start(|config| {
         config.compression.dictionary_bytes_max = ByteSize(3 * body);

@@ -217,7 +217,7 @@ impl Connection {
     }
 
     /// Fills the outbox if it is empty, and writes as much as the socket accepts. Returns true if the socket
-    /// accepted bytes.
+    /// accepted bytes, or has become blocked.
     fn write(
         &mut self,
         cx: &mut Context<'_>,
@@ -227,7 +227,7 @@ impl Connection {
     ) -> Result<bool, ConnectionError> {
         if self.out.is_written() {
             self.out.clear();
-            let filled = core.fill(self.id, self.is_blocked, now, &mut self.out, budget);
+            let filled = core.fill(self.id, now, &mut self.out, budget);
             let next_poll = filled.map_err(|_| ConnectionError::Superseded)?;
             self.is_blocked = false;
             self.next_poll = next_poll;
@@ -235,12 +235,12 @@ impl Connection {
                 self.out.release();
                 // The last bytes may still be in the TLS buffer.
                 if Pin::new(&mut self.io).poll_flush(cx)?.is_pending() {
-                    self.is_blocked = true;
+                    self.block(core);
                 }
                 return Ok(false);
             }
         }
-        let mut has_written = false;
+        let (was_blocked, mut has_written) = (self.is_blocked, false);
         while !self.out.is_written() {
             let mut slices = [IoSlice::new(&[]); SLICES];
             let count = self.out.slices(&mut slices);
@@ -252,19 +252,25 @@ impl Connection {
                     has_written = true;
                 }
                 Poll::Pending => {
-                    self.is_blocked = true;
+                    self.block(core);
                     break;
                 }
             }
         }
         // TLS may have buffered bytes that the socket has not accepted.
         if has_written && !self.is_blocked && Pin::new(&mut self.io).poll_flush(cx)?.is_pending() {
-            self.is_blocked = true;
+            self.block(core);
         }
         if has_written {
             self.sent_at = Instant::now();
         }
-        Ok(has_written)
+        // When this connection becomes blocked, the next one gets a turn.
+        Ok(has_written || self.is_blocked != was_blocked)
+    }
+
+    fn block(&mut self, core: &mut Core) {
+        self.is_blocked = true;
+        core.set_blocked(self.id);
     }
 
     /// Called when neither direction makes progress: checks the timers.

@@ -88,7 +88,7 @@ pub(crate) struct Core {
     /// True while the requests that follow the answer of such a thread are performed.
     is_completing: bool,
     /// The connections to the peer, in the order in which they were made.
-    connections: Vec<ConnectionId>,
+    connections: Vec<AttachedConnection>,
     /// The violation because of which all connections were detached, until one of them has reported it.
     violation: Option<Violation>,
     next_connection: ConnectionId,
@@ -97,6 +97,13 @@ pub(crate) struct Core {
     pub(crate) traffic: TrafficCounters,
     /// True after shutdown: new streams are refused.
     is_shut_down: bool,
+}
+
+#[derive(Debug)]
+struct AttachedConnection {
+    id: ConnectionId,
+    /// True if the socket did not accept all bytes since the connection was last [filled](Core::fill).
+    is_blocked: bool,
 }
 
 /// A request to the store that needs its device.
@@ -254,13 +261,16 @@ impl Core {
         }
         let id = self.next_connection;
         self.next_connection += 1;
-        self.connections.push(id);
+        self.connections.push(AttachedConnection {
+            id,
+            is_blocked: false,
+        });
         Ok(id)
     }
 
     /// Removes a connection and returns the number of remaining connections.
     pub(crate) fn remove_connection(&mut self, connection: ConnectionId) -> usize {
-        if let Some(at) = self.connections.iter().position(|id| *id == connection) {
+        if let Some(at) = self.position(connection) {
             self.connections.remove(at);
             if !self.connections.is_empty() {
                 self.endpoint.handle_connection_loss();
@@ -303,7 +313,18 @@ impl Core {
 
     /// Returns true if the connection was neither removed nor detached.
     pub(crate) fn has_connection(&self, connection: ConnectionId) -> bool {
-        self.connections.contains(&connection)
+        self.position(connection).is_some()
+    }
+
+    fn position(&self, connection: ConnectionId) -> Option<usize> {
+        self.connections.iter().position(|of| of.id == connection)
+    }
+
+    /// Records that the socket of a connection has not accepted all bytes. The next connection can now be filled.
+    pub(crate) fn set_blocked(&mut self, connection: ConnectionId) {
+        if let Some(at) = self.position(connection) {
+            self.connections[at].is_blocked = true;
+        }
     }
 
     /// Handles a frame received on a connection. `Ok(Err(_))` is a violation of the protocol, after which the
@@ -439,23 +460,29 @@ impl Core {
     }
 
     /// Appends frames for a connection to `out`. Returns the time at which the caller must call again if no
-    /// event wakes it earlier. `link_busy` is true if the socket has not accepted all bytes of the last call.
+    /// event wakes it earlier.
     pub(crate) fn fill(
         &mut self,
         connection: ConnectionId,
-        link_busy: bool,
         now: Instant,
         out: &mut Outbox,
         budget: &mut Budget,
     ) -> Result<Option<Instant>, Superseded> {
-        let at = self.connections.iter().position(|id| *id == connection);
-        let at = at.ok_or(Superseded)?;
+        let at = self.position(connection).ok_or(Superseded)?;
+        let was_blocked = std::mem::take(&mut self.connections[at].is_blocked);
         // With several connections, the first one sends short frames and the others send long frames.
         let lane = match (at, self.connections.len()) {
             (_, 1) => Lane::Any,
             (0, _) => Lane::Short,
             _ => Lane::Long,
         };
+        // A connection sends long frames only while those before it are blocked. If the sockets of several connections
+        // took bytes at the same time, the link would look idle, and frames would be shorter and less compressed.
+        let before = self.connections.get(1..at).unwrap_or_default();
+        if !before.iter().all(|before| before.is_blocked) {
+            return Ok(None);
+        }
+        let link_busy = was_blocked || !before.is_empty();
         self.decide_about_held_bytes(now);
         let delays_acks = lane != Lane::Long && self.delay_acks(lane, now);
         let lost_before = self.endpoint.sender().counters().lost;

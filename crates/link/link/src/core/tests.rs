@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use edgeward_chunk_store::{ChunkSettings, Chunks, ScratchDevice};
-use edgeward_dedup::codec::Method;
+use edgeward_dedup::codec::{Method, Methods};
 use edgeward_dedup::endpoint::Endpoint;
 use edgeward_dedup::id::IdKey;
 use edgeward_dedup::receiver::Sharing;
@@ -109,20 +109,13 @@ impl Simulation {
                 let core = &mut self.cores[side];
                 let filled = core.fill(
                     self.connections[side],
-                    false,
                     self.now,
                     &mut outbox,
                     &mut Budget::default(),
                 );
                 self.next_calls[side] = filled.expect("the connection is up");
                 drop(core.take_ready());
-                let mut slices = [IoSlice::new(&[]); 64];
-                let count = outbox.slices(&mut slices);
-                let out: Vec<u8> = slices[..count]
-                    .iter()
-                    .flat_map(|slice| slice.to_vec())
-                    .collect();
-                assert_eq!(out.len(), outbox.bytes());
+                let out = bytes_of(&outbox);
                 if out.is_empty() {
                     break;
                 }
@@ -208,6 +201,15 @@ fn perform_slow_requests(core: &mut Core) {
     }
 }
 
+fn bytes_of(outbox: &Outbox) -> Vec<u8> {
+    let mut slices = [IoSlice::new(&[]); 64];
+    let count = outbox.slices(&mut slices);
+    let slices = slices[..count].iter();
+    let bytes: Vec<u8> = slices.flat_map(|slice| slice.to_vec()).collect();
+    assert_eq!(bytes.len(), outbox.bytes());
+    bytes
+}
+
 fn noise(bytes: usize) -> Vec<u8> {
     (1..=bytes as u64 / 8)
         .flat_map(|n| mix64(n).to_le_bytes())
@@ -286,7 +288,7 @@ fn a_response_carries_the_acknowledgement() {
         let (connection, now) = (simulation.connections[GATEWAY], simulation.now + after);
         let core = &mut simulation.cores[GATEWAY];
         let budget = &mut Budget::default();
-        let due = core.fill(connection, false, now, &mut outbox, budget);
+        let due = core.fill(connection, now, &mut outbox, budget);
         (outbox.bytes(), due.expect("the connection is up"))
     };
     send_request(&mut simulation, 200);
@@ -335,6 +337,95 @@ fn a_response_carries_the_acknowledgement() {
         let unacked = simulation.cores[EDGE].endpoint().sender().unacked();
         acked = written - unacked;
     }
+}
+
+/// Further connections do not make the frames of a body larger: a link with three connections sends text in as few
+/// bytes as one with two.
+///
+/// Method: write text about as fast as the link can send its compressed bytes, so that the link is idle at times. Each
+/// socket is blocked while it has 128 KiB, and the link takes bytes from the sockets in turn.
+#[test]
+fn further_connections_do_not_lower_the_compression() {
+    let [two, three, five] = [2, 3, 5].map(bytes_of_text);
+    let limit = two + two / 50;
+    assert!(three <= limit && five <= limit, "{two} {three} {five}");
+}
+
+/// Returns the number of bytes in which a gateway with this many connections sends a text.
+fn bytes_of_text(connections: usize) -> usize {
+    /// In each step, the writer writes this many bytes, and the link sends this many. Compressed text is shorter.
+    const STEP_BYTES: [usize; 2] = [256 << 10, 72 << 10];
+    const STEP: Duration = Duration::from_millis(5);
+    const SOCKET_BYTES: usize = 128 << 10;
+    let zstd = Methods::NONE.with(Method::Zstd);
+    let mut simulation = Simulation::new(|config| config.methods = zstd);
+    let [reader, writer] = simulation.open_stream();
+    let hellos = simulation.cores.each_mut().map(Core::hello);
+    let gateway = &mut simulation.cores[GATEWAY];
+    // The simulation serves the first connection, which has short frames.
+    let mut sockets: Vec<(ConnectionId, Vec<u8>, usize)> = Vec::new();
+    for _ in 1..connections {
+        let added = gateway.add_connection(Role::Listener, &hellos[GATEWAY], &hellos[EDGE]);
+        sockets.push((added.expect("the endpoints are compatible"), Vec::new(), 0));
+    }
+    let line = |nth: u64| format!("{nth} {:x} and {}\n", mix64(nth) % 512, mix64(nth) % 61);
+    let text: String = (0..1_000_000).map(line).collect();
+    let (text, mut written, mut read, mut sent) = (text.as_bytes(), 0, 0, 0);
+    while read < text.len() {
+        let gateway = &mut simulation.cores[GATEWAY];
+        let part = &text[written..text.len().min(written + STEP_BYTES[0])];
+        let now = simulation.now;
+        if !part.is_empty() {
+            match gateway.write(writer, part, now, &mut Budget::default()) {
+                Written::Bytes(bytes) => written += bytes,
+                Written::Full => {}
+                Written::Ended(reason) => panic!("ended: {reason}"),
+            }
+            if written == text.len() {
+                gateway.close(writer).expect("the stream is open");
+            }
+        }
+        perform_slow_requests(gateway);
+        for (id, socket, _) in &mut sockets {
+            while socket.len() < SOCKET_BYTES {
+                let mut outbox = Outbox::default();
+                let filled = gateway.fill(*id, now, &mut outbox, &mut Budget::default());
+                filled.expect("the connection is up");
+                if outbox.bytes() == 0 {
+                    break;
+                }
+                socket.extend_from_slice(&bytes_of(&outbox));
+                if socket.len() >= SOCKET_BYTES {
+                    gateway.set_blocked(*id);
+                }
+            }
+        }
+        // The link takes bytes from the sockets in turn. A frame is delivered when its last byte is taken.
+        for _ in 0..STEP_BYTES[1] / 1024 {
+            let next = sockets
+                .iter()
+                .position(|(_, socket, taken)| *taken < socket.len());
+            let Some(next) = next else { break };
+            sockets[next..].rotate_left(1);
+            let (_, socket, taken) = sockets.last_mut().expect("a socket has bytes");
+            *taken = socket.len().min(*taken + 1024);
+            sent += 1024;
+            while let Ok(Some(length)) = frame_length(socket)
+                && length <= *taken
+            {
+                let frame = socket.drain(..length).collect();
+                *taken -= length;
+                simulation.in_transit.push_back((now + DELAY, EDGE, frame));
+            }
+        }
+        while simulation.now < now + STEP {
+            simulation.step(Some(now + STEP));
+            while let Read::Bytes(bytes) = simulation.cores[EDGE].read(reader) {
+                read += bytes.len();
+            }
+        }
+    }
+    sent
 }
 
 /// A writer that finds the limit of unacknowledged bytes reached several times is woken once.

@@ -111,6 +111,7 @@ pub(super) struct DraftFleet {
     pub(super) wait: Duration,
     pub(super) fallback_percent: u32,
     pub(super) fallbacks_per_second: u32,
+    pub(super) replicate: f64,
     /// The entry of this node, if the nodes announce themselves.
     pub(super) url: Option<OriginUrl>,
     pub(super) group: NodeGroup,
@@ -131,6 +132,7 @@ impl Default for DraftFleet {
             wait: Duration::from_millis(50),
             fallback_percent: 20,
             fallbacks_per_second: 100,
+            replicate: 0.01,
             url: None,
             group: NodeGroup::Edge,
             weight: DEFAULT_WEIGHT,

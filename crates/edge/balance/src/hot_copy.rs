@@ -17,6 +17,14 @@ pub struct RequestRate {
 }
 
 impl RequestRate {
+    /// Returns a rate without events, which is measured from now on.
+    pub const fn from(now: Timestamp) -> Self {
+        Self {
+            events: 0.0,
+            last: now,
+        }
+    }
+
     /// Counts an event. Returns the rate per second of the events before it. Without this event, the rate is an
     /// unbiased estimate at the time of a random event: an object with a single request has the rate 0.
     pub fn record(&mut self, now: Timestamp) -> f64 {
@@ -26,15 +34,32 @@ impl RequestRate {
         before * DECAY_PER_SECOND
     }
 
+    /// Counts events that occurred at a constant rate since the last event or, before it, since time 0 or
+    /// the time of [`from`](Self::from).
+    pub fn record_since_last(&mut self, events: u64, now: Timestamp) {
+        let constants = now.since(self.last).as_secs_f64() * DECAY_PER_SECOND;
+        // The mean of the decay over the interval. For short intervals, the quotient loses its digits.
+        let decay = match constants > 1e-6 {
+            true => -(-constants).exp_m1() / constants,
+            false => 1.0,
+        };
+        self.events = self.decayed(now) + events as f64 * decay;
+        self.last = now;
+    }
+
     /// Returns the rate per second of all events so far.
     pub fn per_second(&self, now: Timestamp) -> f64 {
         self.decayed(now) * DECAY_PER_SECOND
     }
 
     fn decayed(&self, now: Timestamp) -> f64 {
-        let seconds = now.since(self.last).as_secs_f64();
-        self.events * (-DECAY_PER_SECOND * seconds).exp()
+        self.events * decay(now.since(self.last).as_secs_f64())
     }
+}
+
+/// Returns the part of an event that is left after this time.
+pub(crate) fn decay(seconds: f64) -> f64 {
+    (-DECAY_PER_SECOND * seconds).exp()
 }
 
 /// The rule that decides about copies.
@@ -55,8 +80,9 @@ pub struct MemoryUse {
 }
 
 impl CopyRule {
-    /// Returns true if an asking node keeps a copy of an object of `size_bytes`. `owner_rate` is the rate of requests
-    /// for the object at its owner, and `share` the asking node's share of the requests of all nodes.
+    /// Returns true if an asking node keeps a copy of an object for which memory charges `size_bytes`. `owner_rate` is
+    /// the rate of requests for the object at its owner, and `share` the asking node's share of the requests of all
+    /// nodes.
     pub fn keeps_copy(
         &self,
         owner_rate: f64,
@@ -73,4 +99,4 @@ impl CopyRule {
 
 /// Events decay by the factor e in 300 s. A shorter time forgets objects between their requests, a longer one reacts
 /// late to an object that becomes hot.
-const DECAY_PER_SECOND: f64 = 1.0 / 300.0;
+pub(crate) const DECAY_PER_SECOND: f64 = 1.0 / 300.0;

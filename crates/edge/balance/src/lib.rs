@@ -6,26 +6,31 @@
 //! to another server.
 //!
 //! A [`Placement`] has the nodes of a group of a fleet, and returns the owner of a cache key. [`next_hop`] returns the
-//! path of a request. A [`CopyRule`] decides if a node keeps a copy of another node's object.
+//! path of a request. A [`CopyRule`] decides if a node keeps a copy of another node's object, by the rate of requests
+//! that the owner measures ([`KeyRates`]), unless the object was just invalidated ([`CopyPause`]).
 //!
 //! The crate has no clock, no random numbers and no I/O: times and random numbers are arguments.
 #![forbid(unsafe_code)]
 
 mod budget;
+mod copy_pause;
 mod fleet;
 mod group;
 mod health;
 mod hot_copy;
+mod key_rates;
 mod method;
 mod placement;
 mod rendezvous;
 mod server;
 
 pub use budget::{BudgetSettings, RetryBudget};
+pub use copy_pause::CopyPause;
 pub use fleet::{Hop, NodeGroup, Sender, Target, next_hop};
 pub use group::{AllDown, Group, GroupSettings, Member, Selection, ServerView, WEIGHT_MAX};
 pub use health::{HealthSettings, HealthState, Verdict};
 pub use hot_copy::{CopyRule, MemoryUse, RequestRate};
+pub use key_rates::KeyRates;
 pub use method::Method;
 pub use placement::{
     LOAD_EXCESS_PERCENT, NODES_MAX, Node, NodeId, NodeState, Owner, Placement, PlacementError,

@@ -1,9 +1,10 @@
 //! A model of a fleet in virtual time: no node serves an object that a purge covers which the node has applied.
 //!
 //! Clients ask three edges for four objects. An edge asks the owner of the object among the edges, the owner asks a
-//! shield, and the shield asks the origin. Meanwhile the objects change at the origin, and each change is followed by a
-//! purge. Messages are delayed by random times, and therefore reordered; some are lost, some arrive twice. Nodes
-//! restart: they lose the requests under way and fall back to the table that they persisted last.
+//! shield, and the shield asks the origin. An edge that does not own an object keeps some copies. Meanwhile the objects
+//! change at the origin, and each change is followed by a purge. Messages are delayed by random times, and therefore
+//! reordered; some are lost, some arrive twice. Nodes restart: they lose the requests under way and fall back to the
+//! table that they persisted last.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -39,6 +40,7 @@ fn no_node_serves_an_object_older_than_a_purge_that_it_has_applied() {
     let runs = seeds();
     assert!(reached.hits > 10 * runs, "{reached:?}");
     assert!(reached.received_hits > runs, "{reached:?}");
+    assert!(reached.copy_hits > runs, "{reached:?}");
     assert!(reached.sender_behind > runs / 10, "{reached:?}");
     assert!(reached.receiver_behind > runs / 10, "{reached:?}");
     assert!(reached.gaps > runs / 10, "{reached:?}");
@@ -59,6 +61,8 @@ struct CaseCounts {
     hits: u64,
     /// Hits on objects that came from another node.
     received_hits: u64,
+    /// Hits of edges on copies of objects that another edge owns.
+    copy_hits: u64,
     /// Answers of a node that had not applied a purge which the receiver had applied.
     sender_behind: u64,
     /// Answers whose stamp is newer than the receiver's position.
@@ -73,6 +77,7 @@ impl CaseCounts {
     fn add(&mut self, other: &Self) {
         self.hits += other.hits;
         self.received_hits += other.received_hits;
+        self.copy_hits += other.copy_hits;
         self.sender_behind += other.sender_behind;
         self.receiver_behind += other.receiver_behind;
         self.gaps += other.gaps;
@@ -371,6 +376,7 @@ impl Model {
         if let Some(object) = self.current(node, key) {
             self.reached.hits += 1;
             self.reached.received_hits += u64::from(object.is_received);
+            self.reached.copy_hits += u64::from(node < EDGES && node != key % EDGES);
             self.answer(node, key, object, asker);
             return;
         }
@@ -442,7 +448,11 @@ impl Model {
                 stamp,
                 is_received: stated.is_some(),
             };
-            self.nodes[to].objects.insert(key, object);
+            // The rule of hot copies keeps some of them.
+            let is_copy = to < EDGES && to != key % EDGES;
+            if !is_copy || self.random.below(2) == 0 {
+                self.nodes[to].objects.insert(key, object);
+            }
             self.answer(to, key, object, asker);
         } else if stated.is_some() {
             self.reached.sender_behind += 1;

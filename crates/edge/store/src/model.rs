@@ -265,7 +265,7 @@ impl Tiers {
             self.disk.lock().end(*value, is_current);
             *self.writing.lock() = false;
         };
-        match self.hot.offer_with(key, CHARGE, None, evicted) {
+        match self.hot.offer_with(key, CHARGE, (None, 1.0), evicted) {
             Offer::Admit(reservation) => Some(reservation),
             Offer::Refuse(_) | Offer::Pinned => None,
         }

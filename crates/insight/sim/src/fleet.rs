@@ -333,10 +333,11 @@ impl Fleet {
             hits_per_second: self.hit_rates[at].per_second(request.time),
             used_bytes: self.edges.caches[at].used_bytes(),
         };
+        let charge_bytes = self.edges.caches[at].charge(request);
         let rule = CopyRule {
             peer_cost: self.config.peer_cost,
         };
-        if rule.keeps_copy(owner_rate, 1.0 / alive as f64, request.size, memory) {
+        if rule.keeps_copy(owner_rate, 1.0 / alive as f64, charge_bytes, memory) {
             self.edges.caches[at].offer_copy(request, rule.peer_cost);
         }
     }

@@ -192,7 +192,7 @@ impl Ram {
         }
     }
 
-    fn charge(&self, size_bytes: u64) -> u64 {
+    pub(crate) fn charge(&self, size_bytes: u64) -> u64 {
         charge_bytes(size_bytes, self.overhead_bytes).saturating_add(self.metadata_bytes)
     }
 }

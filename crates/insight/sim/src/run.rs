@@ -214,6 +214,11 @@ impl Run {
         self.ram.tier().used_bytes()
     }
 
+    /// Returns the bytes that the memory tier charges for an object.
+    pub(crate) fn charge(&self, request: &Request) -> u64 {
+        self.ram.charge(request.size)
+    }
+
     /// Returns the number of hits since the end of the warm-up.
     pub(crate) fn hits(&self) -> u64 {
         self.counted.hits

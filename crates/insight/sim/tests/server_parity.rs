@@ -116,7 +116,7 @@ fn served(policy: PolicySpec, objective: Objective, requests: &[Record]) -> (u64
         if hit {
             hits += 1;
         } else if let Offer::Admit(reservation) =
-            cache.offer_with(key, charge, Some(fetch_time), |_, _, _| ())
+            cache.offer_with(key, charge, (Some(fetch_time), 1.0), |_, _, _| ())
         {
             let commit = reservation.commit(Arc::new(request.key), cache.version(key));
             assert!(matches!(commit, Commit::Done(_)));

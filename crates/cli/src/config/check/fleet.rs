@@ -106,6 +106,7 @@ pub(super) fn check_fleet(
         wait,
         fallback_percent,
         fallbacks_per_second,
+        replicate,
         url,
         group,
         weight,
@@ -180,6 +181,7 @@ pub(super) fn check_fleet(
         wait: *wait,
         fallback_percent: *fallback_percent,
         fallbacks_per_second: *fallbacks_per_second,
+        replicate: *replicate,
     };
     if diagnostics.len() > errors_before {
         return None;

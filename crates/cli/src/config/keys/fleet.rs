@@ -6,7 +6,9 @@ use edgeward_proxy::config::NODE_WEIGHT_MAX;
 
 use super::row::{Key, rows};
 use crate::config::draft::{DraftFleet, DraftMember, Part as _};
-use crate::config::value::{Address, Count, InputFile, Switch, Time, Token, Unset, Url, Word};
+use crate::config::value::{
+    Address, Count, InputFile, Share, Switch, Time, Token, Unset, Url, Word,
+};
 
 pub(super) static ROWS: &[Key] = rows! {
     /// The name of this node: that of one `[[fleet.member]]`, if there are any. All other settings of the fleet may be
@@ -62,6 +64,12 @@ pub(super) static ROWS: &[Key] = rows! {
 
     /// Such requests per second that are allowed in addition.
     "fleet.fallbacks_per_second" live: Count::of(0, 1_000_000) => DraftFleet.fallbacks_per_second;
+
+    /// The cost of a fetch from another node, as a share of the cost of a fetch from the origin. A node keeps a copy of
+    /// an object that another node owns in memory if the copy saves more per byte than the average byte of its memory.
+    /// A higher share brings more copies: fewer requests between nodes, and fewer different objects in the fleet. With
+    /// 0, and without `[fleet.nats]`, nodes keep no copies. `edgeward simulate --replicate` predicts the effect.
+    "fleet.replicate" live: Share => DraftFleet.replicate;
 
     /// The name of the node, which decides about its keys: a node that returns under its name gets its keys back.
     "fleet.member.name" live: Unset(Token) => DraftMember.name;

@@ -7,6 +7,7 @@
 //! tries.
 
 pub(crate) mod collapse;
+pub(crate) mod copy_pauses; // no hot copies after an invalidation
 mod delta; // codings with a dictionary
 pub(crate) mod dictionaries;
 pub(crate) mod disk;

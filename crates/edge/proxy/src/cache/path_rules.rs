@@ -153,6 +153,7 @@ impl Cache {
     /// Removes the responses of a target from both tiers: the one under the target's own key, and the one under the
     /// rule of its path. Returns true if there was one, and receivers that resolve when the removals are durable.
     pub(crate) fn purge_target(&self, target: &[u8]) -> (bool, Vec<Durable>) {
+        self.copy_pauses.begin(target);
         let at_successor = self
             .successor
             .send(|| ForwardedChange::Target(target.into()));
@@ -169,6 +170,7 @@ impl Cache {
         version: Version,
         target: &[u8],
     ) -> Option<(bool, Vec<Durable>, Version)> {
+        self.copy_pauses.begin(target);
         let at_successor = self
             .successor
             .send(|| ForwardedChange::Target(target.into()));

@@ -191,7 +191,8 @@ impl<'a> ShutdownWriter<'a> {
                 if !is_findable {
                     return None;
                 }
-                if !self.disk.stores_host_of(stored.key()) || response.disk_plan == DiskPlan::Never
+                if !self.disk.stores_host_of(stored.key())
+                    || matches!(response.disk_plan, DiskPlan::Never | DiskPlan::Copy)
                 {
                     return None;
                 }

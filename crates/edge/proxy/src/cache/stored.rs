@@ -106,6 +106,8 @@ pub(crate) enum DiskPlan {
     Queued,
     /// A rule keeps the response off the disk.
     Never,
+    /// The response is a copy: another node of the fleet owns the object, and the disk never gets it.
+    Copy,
 }
 
 /// The place of a body. The memory tier stores no bodies that are on disk.
@@ -255,6 +257,11 @@ impl Stored {
             length,
             &response.policy,
         ))
+    }
+
+    /// Returns true if the response is a copy of an object that another node of the fleet owns.
+    pub(crate) fn is_copy(&self) -> bool {
+        matches!(&self.kind, StoredKind::Response(response) if response.disk_plan == DiskPlan::Copy)
     }
 
     /// Returns true if the body has to be read from disk.

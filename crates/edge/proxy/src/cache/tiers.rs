@@ -17,6 +17,7 @@ use edgeward_types::KeyHash;
 use http::StatusCode;
 
 use super::collapse::{Collapse, MarkedKeys};
+use super::copy_pauses::CopyPauses;
 use super::dictionaries::Dictionaries;
 use super::disk::fill::DiskFill;
 use super::disk::{DiskTier, Durable};
@@ -52,6 +53,7 @@ pub(crate) struct Cache {
     pub(crate) unreached_validations: MarkedKeys,
     /// The targets whose next HEAD is fetched with GET.
     pub(crate) head_fetches: MarkedKeys,
+    pub(crate) copy_pauses: CopyPauses,
     pub(crate) purges: Purges,
     /// The purges that all nodes of the fleet apply, if there is one.
     pub(crate) fleet: Option<FleetPurges>,
@@ -120,13 +122,33 @@ impl Cache {
         fetch_time: Option<Duration>,
         counters: &Counters,
     ) -> Offer<Stored> {
+        self.offer_worth(key, charge_bytes, (fetch_time, 1.0), counters)
+    }
+
+    /// Offers the memory tier a copy of an object that another node of the fleet owns. A hit on the copy saves this
+    /// share of the cost of a fetch from the origin.
+    pub(crate) fn offer_copy(
+        &self,
+        key: KeyHash,
+        charge_bytes: u64,
+        worth: f64,
+        counters: &Counters,
+    ) -> Offer<Stored> {
+        self.offer_worth(key, charge_bytes, (None, worth), counters)
+    }
+
+    fn offer_worth(
+        &self,
+        key: KeyHash,
+        charge_bytes: u64,
+        cost: (Option<Duration>, f64),
+        counters: &Counters,
+    ) -> Offer<Stored> {
         if self.disk().is_none() {
-            return self
-                .hot
-                .offer_with(key, charge_bytes, fetch_time, |_, _, _| ());
+            return self.hot.offer_with(key, charge_bytes, cost, |_, _, _| ());
         }
         self.hot
-            .offer_with(key, charge_bytes, fetch_time, |evicted, version, value| {
+            .offer_with(key, charge_bytes, cost, |evicted, version, value| {
                 self.write_evicted(evicted, version, &value, counters);
             })
     }

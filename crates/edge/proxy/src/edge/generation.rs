@@ -85,6 +85,7 @@ impl Basis {
         let sites = config.sites.iter();
         let sites: Vec<_> = sites.map(|(_, s)| Labels::of_site(&s.name)).collect();
         let origins_named: Vec<_> = config.origins.iter().map(|o| o.name.as_str()).collect();
+        let now = self.clock.now();
         Shared {
             generation: number,
             encoders: self.encoders,
@@ -109,7 +110,12 @@ impl Basis {
                 .expect("the name was checked to be a token"),
             canonicaliser: Canonicaliser::new(&config, via_name),
             origins,
-            fleet: Fleet::of(&config).map(Arc::new),
+            fleet: Fleet::of(
+                &config,
+                now,
+                before.and_then(|before| before.fleet.as_deref()),
+            )
+            .map(Arc::new),
             live: match before {
                 Some(_) => Arc::new(LiveConfig::of(&config)),
                 None => self.cache.live.config(),

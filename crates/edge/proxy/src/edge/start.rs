@@ -28,6 +28,7 @@ use super::watching::Watching;
 use super::worker_thread::{Listeners, Stop, WorkerStart};
 use crate::cache::Cache;
 use crate::cache::collapse::{Collapse, MarkedKeys};
+use crate::cache::copy_pauses::CopyPauses;
 use crate::cache::dictionaries::Dictionaries;
 use crate::cache::disk::DiskTier;
 use crate::cache::disk_slot::DiskSlot;
@@ -361,6 +362,7 @@ fn cache_of(
         failed_validations: MarkedKeys::new(config.caching.validation_backoff),
         unreached_validations: MarkedKeys::new(config.caching.validation_backoff),
         head_fetches: MarkedKeys::new(HEAD_FETCHES_FOR),
+        copy_pauses: CopyPauses::new(hash_seed),
         purges,
         fleet: config.fleet_purges.clone(),
         accepted_purges: AcceptedPurges::default(),

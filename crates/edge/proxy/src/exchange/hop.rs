@@ -130,6 +130,9 @@ pub(crate) struct ObjectNote {
     pub(crate) stamp: Option<Stamp>,
     /// The digest of the rules of the site at the sender.
     pub(crate) digest: u64,
+    /// The requests for the object at the sender before this one, per million seconds. 0 if the sender does not measure
+    /// them.
+    pub(crate) rate: u64,
 }
 
 impl ObjectNote {
@@ -138,7 +141,8 @@ impl ObjectNote {
         let outcome = if self.is_hit { "hit" } else { "miss" };
         let age = if self.is_stale { "stale" } else { "fresh" };
         let (stamp, digest) = (self.stamp.unwrap_or(Stamp::NONE).0, self.digest);
-        let text = format!("{VERSION} {outcome} {age} {stamp:016x} {digest:016x}");
+        let rate = self.rate;
+        let text = format!("{VERSION} {outcome} {age} {stamp:016x} {digest:016x} {rate}");
         HeaderValue::try_from(text).expect("words and digits are a value")
     }
 
@@ -161,6 +165,8 @@ impl ObjectNote {
             stamp: Some(Stamp(u64::from_str_radix(next()?, 16).ok()?))
                 .filter(|stamp| *stamp != Stamp::NONE),
             digest: u64::from_str_radix(next()?, 16).ok()?,
+            // An earlier version states none.
+            rate: next().map_or(Some(0), |rate| rate.parse().ok())?,
         })
     }
 }
@@ -270,15 +276,21 @@ mod tests {
                 is_stale: bits & 2 == 2,
                 stamp: (bits & 1 == 1).then_some(Stamp(u64::MAX - 1)),
                 digest: 7,
+                rate: u64::MAX * (bits & 1),
             };
             assert_eq!(ObjectNote::read(&note.value()), Some(note));
         }
+        let read = |text: &str| ObjectNote::read(&HeaderValue::try_from(text).expect("a value"));
+        let earlier = read("1 hit fresh 0 7").expect("the note of an earlier version");
+        assert_eq!((earlier.rate, earlier.digest), (0, 7));
+        assert!(read("1 hit fresh 0 7 250 later").is_some_and(|note| note.rate == 250));
         for text in [
             "",
             "2 hit fresh 0 0",
             "1 hit",
             "1 hit new 0 0",
             "1 hit fresh x 0",
+            "1 hit fresh 0 0 -1",
         ] {
             let value = HeaderValue::try_from(text).expect("a value");
             assert_eq!(ObjectNote::read(&value), None, "{text}");

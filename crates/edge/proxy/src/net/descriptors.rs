@@ -356,6 +356,7 @@ mod tests {
                 wait: Duration::from_millis(50),
                 fallback_percent: 0,
                 fallbacks_per_second: 1,
+                replicate: 0.01,
             });
             let of_workers = config.origins.iter().map(connections_per_worker);
             of_workers.sum::<usize>() * config.workers.get() + other_descriptors(&config)

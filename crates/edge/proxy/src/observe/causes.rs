@@ -61,6 +61,29 @@ labels! {
 }
 
 labels! {
+    /// The result of an answer of an object's owner that this node could keep as a copy.
+    pub(crate) enum CopyResult {
+        Stored = "stored",
+        /// The policy of memory admits the copy not.
+        Refused = "refused",
+        /// The copy would save less than the average object in memory.
+        Cold = "cold",
+        /// The object was invalidated a moment ago.
+        Paused = "paused",
+    }
+}
+
+impl CopyResult {
+    /// Returns the result of an offer to memory.
+    pub(crate) const fn of(is_admitted: bool) -> Self {
+        match is_admitted {
+            true => Self::Stored,
+            false => Self::Refused,
+        }
+    }
+}
+
+labels! {
     /// The cause by which a tunnel has ended.
     pub(crate) enum TunnelEnd {
         /// Both peers have closed.

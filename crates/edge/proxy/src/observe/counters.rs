@@ -9,7 +9,7 @@ use edgeward_overload::Work;
 use edgeward_semantics::content_coding::Coding;
 use http::StatusCode;
 
-use super::causes::{CloseReason, Excess, OfferResult, RefusedStatus, TunnelEnd};
+use super::causes::{CloseReason, CopyResult, Excess, OfferResult, RefusedStatus, TunnelEnd};
 pub(crate) use super::counter::Counter;
 use super::labels::{Label, PerLabel};
 use super::outcome::{ClientProtocol, RequestOutcome};
@@ -158,9 +158,7 @@ counters! {
         shed: Work by "work",
     }
     Counter "edgeward_shed_stale_total"
-        "Requests answered by a stale response during an overload that sheds misses." {
-        shed_stale,
-    }
+        "Requests answered by a stale response during an overload that sheds misses." { shed_stale }
     Counter "edgeward_panics_total"
         "Panics that were caught, by the part that has ended: a connection or HTTP/2 stream, a fetch, or one check of the limits." {
         panics_connection = "task" "connection",
@@ -247,13 +245,9 @@ counters! {
         expectations_timeout = "end" "timeout",
     }
     Counter "edgeward_read_ahead_total"
-        "Responses that the edge read from the origin into memory while the client accepted no bytes." {
-        read_ahead,
-    }
+        "Responses that the edge read from the origin into memory while the client accepted no bytes." { read_ahead }
     Counter "edgeward_read_ahead_waits_total"
-        "Times that reading ahead of a client was delayed by `limits.read_ahead_rate_max`." {
-        read_ahead_waits,
-    }
+        "Times that reading ahead of a client was delayed by `limits.read_ahead_rate_max`." { read_ahead_waits }
     Counter "edgeward_accept_errors_total" "Failures to accept a connection, usually because of too many open files." {
         accept_errors,
     }
@@ -385,6 +379,9 @@ counters! {
         "Requests that waited for another node longer than `fleet.wait`, because the budget of fallbacks was used up." {
         fleet_waits,
     }
+    Counter "edgeward_fleet_copies_total" "Answers of owners that this node could keep as copies, by result."
+        { fleet_copies: CopyResult by "result" }
+    Counter "edgeward_fleet_copy_hits_total" "Hits on copies of objects that another node owns." { fleet_copy_hits }
     Counter "edgeward_fleet_received_total" "Requests of other nodes of the fleet, by result." {
         fleet_received = "result" "accepted",
         fleet_unsigned = "result" "unsigned", // not signed with the key of the fleet

@@ -29,7 +29,7 @@ use super::parts::RangeSource;
 use super::rules::RuleAnswer;
 use super::sliced_body::SlicedBody;
 use super::worker::Worker;
-use super::{bucket, range_reply};
+use super::{bucket, peer, range_reply};
 use crate::cache::disk_body::DiskBody;
 use crate::cache::key_parts::coding_of_key;
 use crate::cache::stored::{Stored, StoredBody, StoredResponse};
@@ -186,7 +186,8 @@ impl Reply {
             if let Some(fleet) = &self.worker.shared.fleet {
                 let stamp = self.stamp;
                 let stamp = stamp.map(|stamp| self.worker.cache.stated_stamp(stamp));
-                headers.insert(OBJECT, fleet.note(request, cache_status, stamp));
+                let rate = peer::rate(&self.worker, request);
+                headers.insert(OBJECT, fleet.note(request, cache_status, stamp, rate));
             }
             return self.finish(status, headers, source);
         }

@@ -17,6 +17,7 @@ use edgeward_types::Timestamp;
 use edgeward_types::xxh3::xxh3_64_with_seed;
 use http::HeaderValue;
 
+use super::copies::Copies;
 use crate::config::fleet::origin_name;
 use crate::config::{EdgeConfig, FleetConfig, FleetKey};
 use crate::exchange::Request;
@@ -41,6 +42,8 @@ pub(crate) struct Fleet {
     /// The digest of the rules of each site.
     digests: Vec<u64>,
     fallbacks: Mutex<RetryBudget>,
+    /// Present if the node keeps copies of hot objects that other edges own.
+    pub(crate) copies: Option<Copies>,
 }
 
 /// A node of the fleet.
@@ -66,8 +69,8 @@ pub(crate) struct Direction<'a> {
 
 impl Fleet {
     /// Returns the fleet of a configuration, or `None` if the edge belongs to none. The start of the edge has checked
-    /// the members.
-    pub(crate) fn of(config: &EdgeConfig) -> Option<Self> {
+    /// the members. `before` is the fleet before a reload.
+    pub(crate) fn of(config: &EdgeConfig, now: Timestamp, before: Option<&Self>) -> Option<Self> {
         let fleet = config.fleet.as_ref()?;
         let own = fleet.own().expect("the start has checked the members");
         let asked: Vec<_> = fleet.peers().map(|peer| &*peer.name).collect();
@@ -82,6 +85,16 @@ impl Fleet {
             is_draining: member.is_draining,
             origin: origin_of(&member.name),
             id: member.id(),
+        });
+        // Without the stream, purges reach the nodes in any order: a node could copy an object from an owner that is
+        // purged later. A shield serves no clients.
+        let keeps_copies =
+            config.fleet_purges.is_some() && own.group == NodeGroup::Edge && fleet.replicate > 0.0;
+        let copies = keeps_copies.then(|| {
+            let edges = fleet.members.iter();
+            let edges = edges.filter(|it| it.group == NodeGroup::Edge && !it.is_draining);
+            let before = before.and_then(|before| before.copies.as_ref());
+            Copies::new(fleet.replicate, edges.count(), now, before)
         });
         let seed = placement_seed(&fleet.key);
         let caching = format!("{:?}", config.caching.rules);
@@ -105,6 +118,7 @@ impl Fleet {
                 percent: fleet.fallback_percent,
                 per_second: fleet.fallbacks_per_second,
             })),
+            copies,
         })
     }
 
@@ -158,18 +172,20 @@ impl Fleet {
     }
 
     /// Returns the field that states to another node how the request was answered. `stamp` is that of the object, if
-    /// the response is one.
+    /// the response is one. `rate` is that of [`Copies::rate`].
     pub(crate) fn note(
         &self,
         request: &Request,
         cache_status: &CacheStatus,
         stamp: Option<Stamp>,
+        rate: u64,
     ) -> HeaderValue {
         let note = ObjectNote {
             is_hit: cache_status.outcome == Outcome::Hit,
             is_stale: cache_status.ttl.is_some_and(|ttl| ttl < 0),
             stamp,
             digest: self.digest(request.settings().site),
+            rate,
         };
         note.value()
     }
@@ -252,8 +268,9 @@ mod tests {
             wait: Duration::from_millis(50),
             fallback_percent: 0,
             fallbacks_per_second: 1,
+            replicate: 0.01,
         });
-        Fleet::of(&config).expect("a fleet")
+        Fleet::of(&config, Timestamp::ZERO, None).expect("a fleet")
     }
 
     #[test]

@@ -18,12 +18,16 @@ use edgeward_types::KeyHash;
 use http::Method;
 use http::header::{HOST, HeaderMap};
 
+use super::copies::MemoryCounts;
 use super::fleet::{Fleet, Member, is_usable};
 use super::lookup::key_of;
 use super::question::{Answered, Question, Storing};
 use super::worker::Worker;
 use crate::exchange::Request;
 use crate::exchange::hop::{Hop, INVALIDATE, OBJECT, ObjectNote, Signed};
+use crate::observe::causes::CopyResult;
+use crate::observe::counters::sum;
+use crate::observe::outcome::RequestOutcome;
 use crate::origin::{Attempt, Conditions, Outbound, PeerTarget, Upload};
 
 /// The direction of a request, with the fleet if another node is asked.
@@ -148,6 +152,9 @@ pub(super) async fn ask(
             target,
         }),
     };
+    let may_copy =
+        !stores && request.hop.is_none() && member.group == fleet.group && fleet.copies.is_some();
+    let is_paused = may_copy && pauses_copies(worker, request);
     let (request_time, sent_at) = (worker.now(), Instant::now());
     let asked_at = worker.cache.purges.latest();
     fleet.record_request(request_time);
@@ -194,11 +201,67 @@ pub(super) async fn ask(
         sent: Ok((parts, body)),
         exchange: worker.exchange(request_time),
         fetch_time: sent_at.elapsed(),
-        storing: match note.filter(|note| stores && is_equal(note)) {
-            Some(note) => Storing::Received(stamp_of(&note)),
-            None => Storing::Never,
+        storing: match note.filter(is_equal) {
+            Some(note) if stores => Storing::Received(stamp_of(&note)),
+            Some(_) if is_paused => {
+                counters.fleet_copies[CopyResult::Paused].increment();
+                Storing::Never
+            }
+            Some(note) if may_copy => Storing::Copy {
+                stamp: stamp_of(&note),
+                owner_rate: note.rate,
+            },
+            _ => Storing::Never,
         },
     })
+}
+
+/// Returns true if the object of a request was invalidated a moment ago. The owner may still have the old one.
+fn pauses_copies(worker: &Worker, request: &Request) -> bool {
+    let cache = &worker.cache;
+    request.target().is_none_or(|target| {
+        let key = cache.key(|bytes| cache.write_target_key(target, bytes));
+        let is_paused = cache.copy_pauses.is_paused(&key.bytes);
+        cache.recycle_key(key);
+        is_paused
+    })
+}
+
+/// Returns true if this node keeps a copy of an object with this charge, for which the owner states this rate.
+pub(super) fn keeps_copy(worker: &Worker, owner_rate: u64, charge_bytes: u64) -> bool {
+    let fleet = worker.shared.fleet.as_ref();
+    let Some(copies) = fleet.and_then(|fleet| fleet.copies.as_ref()) else {
+        return false;
+    };
+    let memory = || {
+        let counters = &worker.shared.counters;
+        let hits = sum(counters, |counters| {
+            let of = |outcome| counters.requests[outcome].value();
+            let hits = of(RequestOutcome::Hit) + of(RequestOutcome::HitStale);
+            hits.saturating_sub(counters.disk_hit.value())
+        });
+        MemoryCounts {
+            hits,
+            used_bytes: worker.cache.hot.stats().used_bytes,
+        }
+    };
+    let keeps = copies.keeps(owner_rate, charge_bytes, worker.now(), memory);
+    if !keeps {
+        worker.counters.fleet_copies[CopyResult::Cold].increment();
+    }
+    keeps
+}
+
+/// Returns the rate of requests for the object of a node's request, per million seconds.
+pub(super) fn rate(worker: &Worker, request: &Request) -> u64 {
+    let fleet = worker.shared.fleet.as_ref();
+    let Some(copies) = fleet.and_then(|fleet| fleet.copies.as_ref()) else {
+        return 0;
+    };
+    let key = key_of(worker, request);
+    let rate = copies.rate(key.primary_hash(), worker.now());
+    worker.cache.recycle_key(key);
+    rate
 }
 
 /// Returns true if a purge of the fleet that this node has applied covers the object of another node, which has not

@@ -57,6 +57,12 @@ pub(super) enum Storing {
     Fetched,
     /// As an object that a shield has sent, with this stamp.
     Received(Stamp),
+    /// As a copy of an object that another node of the group owns, if this node has enough requests for it.
+    Copy {
+        stamp: Stamp,
+        /// The requests for the object at its owner, per million seconds.
+        owner_rate: u64,
+    },
     /// Another node owns the object, or its sender has other rules.
     Never,
 }

@@ -350,6 +350,15 @@ impl Worker {
         }
     }
 
+    /// Counts a request for an object that the cache may have, in the rates by which other nodes decide about copies.
+    #[inline]
+    pub(crate) fn record_request_rate(&self, primary: KeyHash) {
+        let fleet = self.shared.fleet.as_ref();
+        if let Some(copies) = fleet.and_then(|fleet| fleet.copies.as_ref()) {
+            copies.record(primary, self.now());
+        }
+    }
+
     /// Records that the refresh of a stale response has failed: without a response, with a status of 5xx, or because
     /// the body ended early. The next refresh waits for `caching.validation_backoff` while the stale response may be
     /// served. `is_disconnect` is true if the origin could not be reached.

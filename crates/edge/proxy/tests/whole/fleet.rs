@@ -1,5 +1,6 @@
 //! Several edges on loopback that act as one cache.
 
+mod copies;
 mod purges;
 mod slow_shield;
 
@@ -99,6 +100,7 @@ impl Plan {
             wait: TIMEOUT,
             fallback_percent: 100,
             fallbacks_per_second: 100,
+            replicate: 0.01,
         };
         let mut config = config_for(origin.addr());
         change(&mut config, &mut fleet);

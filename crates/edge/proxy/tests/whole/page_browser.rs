@@ -426,6 +426,7 @@ fn the_page_has_the_members_of_a_fleet_and_the_protocols() {
             wait: TIMEOUT,
             fallback_percent: 100,
             fallbacks_per_second: 100,
+            replicate: 0.01,
         });
     });
     let mut browser = Browser::start();

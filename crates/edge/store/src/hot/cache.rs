@@ -112,19 +112,20 @@ impl<V: Send + Sync + 'static> HotCache<V> {
     /// The policy decides and evicts at once, so that its decisions are in the order of the misses. A key may
     /// be offered while an older value is resident: the older value is served until the new one is committed.
     pub fn offer(&self, key: KeyHash, charge_bytes: u64) -> Offer<V> {
-        self.offer_with(key, charge_bytes, None, |_, _, _| ())
+        self.offer_with(key, charge_bytes, (None, 1.0), |_, _, _| ())
     }
 
     /// Like [`offer`](Self::offer). Calls `on_evicted` with each evicted value and the version of its key at the
     /// eviction. No lock is held during the call.
     ///
     /// `fetch_time` is the time that the fetch of the value took. [`None`] means that the value was not fetched now.
-    /// The policy then uses the mean time of the recent fetches.
+    /// The policy then uses the mean time of the recent fetches. A hit has `worth` times the benefit by the objective:
+    /// less than 1 if it does not save a whole fetch from the origin.
     pub fn offer_with(
         &self,
         key: KeyHash,
         charge_bytes: u64,
-        fetch_time: Option<Duration>,
+        (fetch_time, worth): (Option<Duration>, f64),
         mut on_evicted: impl FnMut(&Evicted, Version, Arc<V>),
     ) -> Offer<V> {
         let object = Object {
@@ -135,7 +136,7 @@ impl<V: Send + Sync + 'static> HotCache<V> {
         if let Some(freed) = &shared.freed {
             freed.count(charge_bytes);
         }
-        let benefit = shared.benefits.of(charge_bytes, fetch_time);
+        let benefit = shared.benefits.of(charge_bytes, fetch_time).times(worth);
         let mut evicted = Vec::new();
         let mut removed = Vec::new();
         let mut rounds_left = PINNED_ROUNDS_MAX;

@@ -72,7 +72,8 @@ pub(super) async fn validate(
         };
         match validation.by_head() {
             Validation::Keep(updated)
-                if answered.storing != Storing::Never && keeps_rule(key.rule(), &updated) =>
+                if matches!(answered.storing, Storing::Fetched | Storing::Received(_))
+                    && keeps_rule(key.rule(), &updated) =>
             {
                 revalidate::replace(&worker, &key, &stale, &updated, version);
                 status.fwd_status = Some(parts.status.as_u16());

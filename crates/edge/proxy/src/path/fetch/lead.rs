@@ -8,6 +8,7 @@ mod on_error;
 pub(super) mod path_rule;
 pub(in crate::path) mod post;
 mod pump;
+mod role;
 mod slice;
 mod versions;
 
@@ -24,7 +25,7 @@ use http_body::Body as _;
 
 use super::respond::NOT_ADMITTED;
 use crate::cache::fill::{Encodable, Failure};
-use crate::cache::stored::Stored;
+use crate::cache::stored::{self, Stored};
 use crate::config::watch::RequestedObject;
 use crate::origin::{Conditions, EarlyLinks, OriginBody, OriginError};
 use crate::path::ask::ask;
@@ -68,8 +69,8 @@ impl Fetch {
                 ..Question::safe(&Method::GET, conditions)
             };
             let answered = ask(&self.worker, &self.request, question).await;
-            let stores = answered.storing != Storing::Never;
-            if let Storing::Received(stated) = answered.storing {
+            let storing = answered.storing;
+            if let Storing::Received(stated) | Storing::Copy { stamp: stated, .. } = storing {
                 versions.receive(&self.worker.cache, stated);
             }
             if let Some(old) = &stale
@@ -98,7 +99,9 @@ impl Fetch {
                     stamp: versions.stamp,
                 };
                 match validation.by_not_modified() {
-                    Validation::Keep(stored) if stores && self.keeps_rule(&stored) => {
+                    Validation::Keep(stored)
+                        if self.keeps(storing, &stored) && self.keeps_rule(&stored) =>
+                    {
                         revalidate::replace(&self.worker, &self.key, old, &stored, versions.key);
                         self.worker.counters.fills_freshened.increment();
                         // RFC 9111 §4: followers get only a response that each of them could reuse.
@@ -127,7 +130,7 @@ impl Fetch {
                 fetch_time: answered.fetch_time,
                 versions,
                 has_stale: stale.is_some(),
-                stores,
+                storing,
             };
             let rest = match is_part {
                 true => self.receive_part(arrived),
@@ -199,7 +202,7 @@ impl Fetch {
             fetch_time,
             mut versions,
             has_stale: _,
-            stores,
+            storing,
         } = arrived;
         let worker = Rc::clone(&self.worker);
         let counters = &worker.counters;
@@ -234,8 +237,12 @@ impl Fetch {
         // If the response varies, its marker changes the entry of the primary key. The guard marks the key as changing.
         let varies = matches!(storable.vary, Vary::Fields(_));
         let changing = varies.then(|| worker.cache.changing(versions.primary.key()));
+        let head_bytes = |length| stored::head_block_bytes(status, &storable.head, length);
+        let charge = length
+            .map(|length| stored::charge_bytes(self.key.bytes.len(), head_bytes(length), length));
+        let role = self.role(storing, charge);
         let Some(mut destination) =
-            self.choose_destination(&storable, fetch_time, versions, path_marker, stores)
+            self.choose_destination(&storable, fetch_time, versions, path_marker, role)
         else {
             counters.not_stored_admission.increment();
             return self.release_to_leader(parts, body, Some(NOT_ADMITTED));

@@ -4,7 +4,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex, mpsc};
 
 use edgeward_fleet::{Applied, FollowingCache, PublishDone, PurgeStream, StreamFacts};
-use edgeward_proxy::config::{DiskConfig, FleetPurges, WhenCutOff};
+use edgeward_proxy::EdgeConfig;
+use edgeward_proxy::config::{DiskConfig, FleetConfig, FleetPurges, WhenCutOff};
 use edgeward_purge::{Purge, Scope, Stamp};
 use edgeward_store::disk::{Device, DiskSettings};
 use edgeward_testkit::client::until;
@@ -18,11 +19,11 @@ use crate::support::{Client, TIMEOUT};
 
 /// A stream whose purges a test delivers to each node.
 #[derive(Default)]
-struct Stream(Mutex<Option<Arc<dyn FollowingCache>>>);
+pub(super) struct Stream(Mutex<Option<Arc<dyn FollowingCache>>>);
 
 impl Stream {
     /// Delivers a purge with this number in the stream. Returns when the node has applied it.
-    fn deliver(&self, number: u64, scope: Scope) {
+    pub(super) fn deliver(&self, number: u64, scope: Scope) {
         let cache = self.0.lock().expect("no test has failed").clone();
         let purges = vec![Purge { scope, soft: false }];
         let (applied, waiting) = mpsc::channel();
@@ -60,22 +61,31 @@ impl PurgeStream for Stream {
     }
 }
 
+/// Starts a node with a stream that it has joined. `change` changes its configuration and that of its fleet.
+pub(super) fn start_with_stream(
+    plan: &Plan,
+    name: &str,
+    origin: &ScriptedOrigin,
+    change: impl FnOnce(&mut EdgeConfig, &mut FleetConfig),
+) -> (FleetNode, Arc<Stream>) {
+    let stream = Arc::new(Stream::default());
+    let node = plan.start(name, origin, |config, fleet| {
+        config.fleet_purges = Some(FleetPurges {
+            stream: Arc::<Stream>::clone(&stream),
+            when_cut_off: WhenCutOff::Serve,
+            purges_alone: false,
+        });
+        change(config, fleet);
+    });
+    // A node that joins purges all its objects.
+    stream.deliver(1, Scope::all());
+    (node, stream)
+}
+
 /// Starts the two nodes of a plan, each with a stream that it has joined.
 fn start_with_streams(plan: &Plan, origin: &ScriptedOrigin) -> [(FleetNode, Arc<Stream>); 2] {
     let names = [plan.nodes[0].name, plan.nodes[1].name];
-    names.map(|name| {
-        let stream = Arc::new(Stream::default());
-        let node = plan.start(name, origin, |config, _| {
-            config.fleet_purges = Some(FleetPurges {
-                stream: Arc::<Stream>::clone(&stream),
-                when_cut_off: WhenCutOff::Serve,
-                purges_alone: false,
-            });
-        });
-        // A node that joins purges all its objects.
-        stream.deliver(1, Scope::all());
-        (node, stream)
-    })
+    names.map(|name| start_with_stream(plan, name, origin, |_, _| {}))
 }
 
 /// Method: the bound of the objects that are counted one by one is 0.

@@ -15,12 +15,14 @@ use edgeward_types::KeyHash;
 use http::StatusCode;
 
 use super::fetch_state::Fetch;
+use super::role::ObjectRole;
 use super::versions::KeyVersions;
 use crate::cache::disk::fill::{DiskFill, FillRefusal};
 use crate::cache::disk::{DiskTier, head};
 use crate::cache::path_rules::PathMarker;
 use crate::cache::stored::{self, DiskPlan, Selector, Stored, StoredKind, Variants};
 use crate::exchange::request_settings::Placement;
+use crate::observe::causes::CopyResult;
 use crate::origin::as_origin_sees;
 use crate::path::worker::Worker;
 
@@ -43,8 +45,8 @@ pub(super) struct Destination {
     pub(super) generation: Option<NonZeroU64>,
     /// See [`StoredResponse::disk_plan`](crate::cache::stored::StoredResponse::disk_plan).
     pub(super) disk_plan: DiskPlan,
-    /// False if another node of a fleet stores the response.
-    pub(super) is_own: bool,
+    /// The role of this node in its fleet.
+    pub(super) role: ObjectRole,
     /// The tiers that may store the response by the rules of its site.
     pub(super) placement: Placement,
 }
@@ -62,7 +64,7 @@ impl Destination {
     /// Offers the response, whose body has `length` bytes, to memory. Then records the request for the tuner of the
     /// admission policy. The simulator does both steps in the same order.
     pub(super) fn offer(&mut self, worker: &Worker, charge: u64, length: u64) {
-        if !self.is_own {
+        if self.role == ObjectRole::Other {
             return worker.counters.not_stored_fleet.increment();
         }
         if !self.placement.memory {
@@ -71,15 +73,23 @@ impl Destination {
         if length > worker.config().limits.object_bytes_max.bytes() {
             worker.counters.not_stored_size.increment();
         } else {
-            match worker.cache.offer_to_ram(
-                self.hash,
-                charge,
-                Some(self.fetch_time),
-                &worker.counters,
-            ) {
+            let (cache, counters) = (&worker.cache, &worker.counters);
+            let fleet = worker.shared.fleet.as_ref();
+            let copies = fleet.and_then(|fleet| fleet.copies.as_ref());
+            let copies = copies.filter(|_| self.role == ObjectRole::Copy);
+            let offer = match copies {
+                Some(copies) => {
+                    cache.offer_copy(self.hash, charge, copies.rule.peer_cost, counters)
+                }
+                None => cache.offer_to_ram(self.hash, charge, Some(self.fetch_time), counters),
+            };
+            if copies.is_some() {
+                counters.fleet_copies[CopyResult::of(matches!(offer, Offer::Admit(_)))].increment();
+            }
+            match offer {
                 Offer::Admit(reservation) => self.reservation = Some(reservation),
                 Offer::Refuse(refusal) => count_refusal(worker, refusal),
-                Offer::Pinned => worker.counters.not_stored_pinned.increment(),
+                Offer::Pinned => counters.not_stored_pinned.increment(),
             }
         }
         worker.cache.record(self.hash, charge, false); // not a hit
@@ -95,12 +105,9 @@ impl Fetch {
         fetch_time: Duration,
         mut versions: KeyVersions,
         path_marker: Option<PathMarker>,
-        stores: bool,
+        role: ObjectRole,
     ) -> Option<Destination> {
-        let placement = match stores {
-            true => self.request.settings().placement,
-            false => Placement::NOWHERE,
-        };
+        let (placement, stores) = (self.placement(role), role != ObjectRole::Other);
         let primary = self.key.primary().to_vec();
         let Vary::Fields(fields) = &storable.vary else {
             versions.key = versions.primary;
@@ -118,9 +125,9 @@ impl Fetch {
                 reservation: None,
                 fetch_time,
                 generation: None,
-                disk_plan: plan_of(placement),
+                disk_plan: plan_of(placement, role),
                 placement,
-                is_own: stores,
+                role,
             });
         };
         let cache = &self.worker.cache;
@@ -216,9 +223,9 @@ impl Fetch {
             reservation: None,
             fetch_time,
             generation: None,
-            disk_plan: plan_of(placement),
+            disk_plan: plan_of(placement, role),
             placement,
-            is_own: stores,
+            role,
         })
     }
 
@@ -289,10 +296,11 @@ impl Fetch {
 }
 
 /// Returns the plan of a response that no tier has stored yet.
-pub(super) const fn plan_of(placement: Placement) -> DiskPlan {
-    match placement.disk {
-        DiskPlacement::Never => DiskPlan::Never,
-        DiskPlacement::Normal | DiskPlacement::FirstRequest => DiskPlan::Decide,
+pub(super) const fn plan_of(placement: Placement, role: ObjectRole) -> DiskPlan {
+    match (role, placement.disk) {
+        (ObjectRole::Copy, _) => DiskPlan::Copy,
+        (_, DiskPlacement::Never) => DiskPlan::Never,
+        (_, DiskPlacement::Normal | DiskPlacement::FirstRequest) => DiskPlan::Decide,
     }
 }
 

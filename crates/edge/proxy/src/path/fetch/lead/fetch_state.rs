@@ -21,6 +21,7 @@ use crate::cache::stored::Stored;
 use crate::exchange::Request;
 use crate::observe::counters::Counters;
 use crate::origin::{OriginBody, OriginError, OriginResponse};
+use crate::path::question::Storing;
 use crate::path::sliced_body::SliceFetch;
 use crate::path::stale::StaleCause;
 use crate::path::worker::Worker;
@@ -73,8 +74,8 @@ pub(super) struct ArrivedResponse {
     pub(super) versions: KeyVersions,
     /// True if the request was to validate a stored response.
     pub(super) has_stale: bool,
-    /// True if this node may store the response: no other node of a fleet owns it.
-    pub(super) stores: bool,
+    /// How this node may store the response.
+    pub(super) storing: Storing,
 }
 
 impl Fetch {

@@ -15,6 +15,7 @@ use crate::exchange::Request;
 use crate::origin::OriginResponse;
 use crate::path::lookup::key_of;
 use crate::path::peer;
+use crate::path::question::Storing;
 use crate::path::storability;
 use crate::path::worker::Worker;
 
@@ -115,7 +116,10 @@ impl Fetch {
             fetch_time: update.fetch_time,
             versions,
             has_stale: false,
-            stores: peer::stores(&self.worker, &self.request),
+            storing: match peer::stores(&self.worker, &self.request) {
+                true => Storing::Fetched,
+                false => Storing::Never,
+            },
         };
         if let Some(rest) = self.store(arrived, update.storable) {
             rest.await;

@@ -13,6 +13,7 @@ use http_body::Body as _;
 
 use super::destination::{Destination, charge_of};
 use super::fetch_state::{Fetch, FetchResult};
+use super::role::ObjectRole;
 use crate::cache::disk::fill::DiskFill;
 use crate::cache::fill::{BodyBuffer, FillHead, PushResult};
 use crate::cache::stored::{DiskPlan, Stored, StoredBody, StoredKind, StoredResponse};
@@ -74,7 +75,7 @@ impl Fetch {
         let destination = &transfer.destination;
         head.stored = destination.reservation.is_some() || transfer.disk.is_some();
         head.stamp = destination.versions.stamp;
-        head.is_own = destination.is_own;
+        head.is_own = destination.role == ObjectRole::Owner;
         let head = Arc::new(head);
         let fill = &self.leader.fill;
         fill.publish(Arc::clone(&head), transfer.buffer(), memory);

@@ -20,6 +20,7 @@ use super::destination::plan_of;
 use super::destination::{Destination, charge_of};
 use super::fetch_state::{ArrivedResponse, BodyTransfer, Fetch, FetchResult, OpenFill};
 use super::pump::Transfer;
+use super::role::ObjectRole;
 use super::versions::KeyVersions;
 use crate::cache::CacheKey;
 use crate::cache::collapse::Role;
@@ -75,7 +76,7 @@ impl Fetch {
             fetch_time,
             mut versions,
             has_stale,
-            stores,
+            storing,
         } = arrived;
         let verdict = storability::decide(
             &self.worker,
@@ -95,8 +96,10 @@ impl Fetch {
             worker.counters.dropped_insert.increment();
             return self.release_unsliced(parts, body, "outdated");
         };
+        // No slices are copied.
+        let role = self.role(storing, None);
         let Some(destination) =
-            self.choose_destination(&storable, fetch_time, versions, path_marker, stores)
+            self.choose_destination(&storable, fetch_time, versions, path_marker, role)
         else {
             worker.counters.not_stored_admission.increment();
             return self.release_unsliced(parts, body, "admission");
@@ -399,9 +402,9 @@ impl Fetch {
             reservation: None,
             fetch_time: arriving.fetch_time,
             generation: None,
-            disk_plan: plan_of(placement),
+            disk_plan: plan_of(placement, ObjectRole::Owner),
             placement,
-            is_own: true,
+            role: ObjectRole::Owner,
         };
         let mut disk = None;
         if arriving.is_storable {

@@ -52,6 +52,19 @@ def read_trace(path, first=0, last=None):
     return [(b"/o/%s?size=%d" % (key.encode(), size), size) for key, size in requests[first:]]
 
 
+def write_at_speed(path, copy, requests, seconds):
+    """Writes the first requests of a trace, sent at one rate within this time. Returns the path of the copy."""
+    with open(path) as file, open(copy, "w", newline="") as out:
+        rows, writer = csv.reader(file), csv.writer(out)
+        head = next(rows)
+        writer.writerow(head)
+        at = head.index("time")
+        for number, row in zip(range(requests), rows):
+            row[at] = f"{seconds * number / requests:.3f}"
+            writer.writerow(row)
+    return copy
+
+
 async def send_all(nodes, requests, clients, answers, seed=1, pause=0.0):
     """Sends requests in their order, each to a node that is drawn by the seed. A client asks another node if a node
     cannot be reached or ends the connection before its whole response: `retried`. Any other fault of a response counts

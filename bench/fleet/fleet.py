@@ -6,17 +6,19 @@ import asyncio
 import collections
 import inspect
 import json
+import pathlib
 import random
 import signal
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 import types
 
 from http1 import Connection, quantile
 
-from clients import Answers, owners_of, read_trace, send_all
+from clients import Answers, owners_of, read_trace, send_all, write_at_speed
 from nodes import CLIENT_PORT, HOST, NATS_PORT, Fleet, Versions, wait_until
 
 
@@ -33,12 +35,14 @@ def names_of(nodes):
     return [node.name for node in nodes]
 
 
-async def measure_replay(edgeward, trace, nodes, hot_mib, requests, clients, wait, workers):
+async def measure_replay(edgeward, trace, nodes, hot_mib, requests, clients, wait, workers, replicate):
     """Replays a trace through a fleet of `nodes`, or through one edge without a fleet. The first fifth of the requests
     fills the caches and is not counted."""
     warmup = requests // 5
-    fleet = Fleet(edgeward, nodes, hot=f"{hot_mib}MiB", nats=nodes > 1, asks=nodes > 1, wait=wait, workers=workers)
+    fleet = Fleet(edgeward, nodes, hot=f"{hot_mib}MiB", nats=nodes > 1, asks=nodes > 1, wait=wait, workers=workers,
+                  replicate=replicate)
     async with fleet:
+        started = time.monotonic()
         await send_all(fleet.nodes, read_trace(trace, 0, warmup), clients, Answers())
         before, cpu_before = await fleet.origin.counts(), [node.cpu_seconds() for node in fleet.nodes]
         begun = time.monotonic()
@@ -48,6 +52,7 @@ async def measure_replay(edgeward, trace, nodes, hot_mib, requests, clients, wai
         names = names_of(fleet.nodes)
         result = answers.ratios() | {
             "failed": answers.counts["failed"], "errors": answers.errors[:5], "seconds": seconds,
+            "seconds_with_warmup": time.monotonic() - started,
             "origin_requests": after["requests"] - before["requests"] - 1,  # the reading of the counts
             "origin_bytes": after["body_bytes"] - before["body_bytes"],
             "cpu_load_max": max_by_mean(cpu, names), "cpu_seconds": sum(cpu.values()),
@@ -55,43 +60,51 @@ async def measure_replay(edgeward, trace, nodes, hot_mib, requests, clients, wai
         result["origin_hit_ratio"] = 1 - result["origin_requests"] / result["requests"]
         if nodes > 1:
             slow = 'edgeward_fleet_requests_total{result="slow"}'
+            copied = [f'edgeward_fleet_copies_total{{result="{word}"}}' for word in ("stored", "cold", "refused")]
+            sums = await fleet.sums(slow, *copied, "edgeward_fleet_copy_hits_total")
             result |= {
                 "request_load_max": max_by_mean(answers.owner_requests, names),
                 "byte_load_max": max_by_mean(answers.owner_bytes, names),
                 "owner_requests": [answers.owner_requests[name] for name in names],
-                "fallbacks": (await fleet.sums(slow))[slow],
+                "fallbacks": sums[slow], "copies": [sums[name] for name in copied],
+                "copy_hits": sums["edgeward_fleet_copy_hits_total"],
             }
         return result
 
 
-def simulate(edgeward, trace, nodes, hot_mib, requests):
-    """Returns the reports of `edgeward simulate` by kind. Hot copies are not built in the edge yet."""
-    command = [edgeward, "simulate", trace, "--requests", str(requests), "--policy", "density", "--capacity",
-               f"{hot_mib}MiB", "--nodes", str(nodes), "--replicate", "0%", "--object-overhead", "679",
+def simulate(edgeward, trace, nodes, hot_mib, requests, replicate):
+    """Returns the reports of `edgeward simulate` by kind."""
+    command = [edgeward, "simulate", str(trace), "--requests", str(requests), "--policy", "density", "--capacity",
+               f"{hot_mib}MiB", "--nodes", str(nodes), "--replicate", f"{100 * replicate}%", "--object-overhead", "679",
                "--warmup", "20%", "--json"]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     return {run["kind"]: run for run in json.loads(done.stdout)["fleets"]}
 
 
-async def share(edgeward, trace, nodes=3, hot_mib=192, requests=200_000, clients=1, wait="1s", workers=1):
+async def share(edgeward, trace, nodes=3, hot_mib=192, requests=200_000, clients=1, wait="1s", workers=1,
+                replicate=0.01):
     """Acceptance of the cache: a fleet beside one node with the sum of the memory, and beside the simulation."""
-    fleet = await measure_replay(edgeward, trace, nodes, hot_mib // nodes, requests, clients, wait, workers)
-    one = await measure_replay(edgeward, trace, 1, hot_mib, requests, clients, wait, workers)
-    predicted = simulate(edgeward, trace, nodes, hot_mib // nodes, requests)
+    fleet = await measure_replay(edgeward, trace, nodes, hot_mib // nodes, requests, clients, wait, workers, replicate)
+    one = await measure_replay(edgeward, trace, 1, hot_mib, requests, clients, wait, workers, replicate)
+    with tempfile.TemporaryDirectory() as folder:
+        # Rates are measured over 300 s, so the simulation needs the times of the replay.
+        timed = write_at_speed(trace, pathlib.Path(folder) / "timed.csv", requests, fleet["seconds_with_warmup"])
+        predicted = simulate(edgeward, timed, nodes, hot_mib // nodes, requests, replicate)
 
     def points(name, measured, kind):
         return 100 * (predicted[kind][name] - measured[name])
     result = {
         "origin_bytes_to_one_node": fleet["origin_bytes"] / one["origin_bytes"],
         "request_load_max": fleet["request_load_max"], "byte_load_max": fleet["byte_load_max"],
-        "cpu_load_max": fleet["cpu_load_max"], "failed": fleet["failed"] + one["failed"],
+        "cpu_load_max": fleet["cpu_load_max"], "cpu_to_one_node": fleet["cpu_seconds"] / one["cpu_seconds"],
+        "failed": fleet["failed"] + one["failed"],
         "predicted_minus_measured.object_hit_points": points("object_hit_ratio", fleet, "fleet"),
         "predicted_minus_measured.byte_hit_points": points("byte_hit_ratio", fleet, "fleet"),
         "fleet": fleet, "one_node": one,
     }
     for kind, report in predicted.items():
         names = ("object_hit_ratio", "byte_hit_ratio", "origin_bytes", "request_load_max_ratio",
-                 "moved_by_load_requests")
+                 "byte_load_max_ratio", "moved_by_load_requests", "copy_hits", "peer_requests")
         result["predicted." + kind.replace("-", "_")] = {name: report[name] for name in names}
     for name in ("object", "byte"):
         result[f"one_node_points.{name}"] = points(f"{name}_hit_ratio", one, "one-node")

@@ -147,7 +147,7 @@ log = "{self.name}.purges"
                         f'[[disk_device]]\npath = "{self.name}.disk"\ncapacity = "{fleet.disk}"\n')
         if fleet.asks:
             text.append(f'[fleet]\nname = "{self.name}"\naddress = "{self.peer_address}:{PEER_PORT}"\n'
-                        f'key_file = "key"\nwait = "{fleet.wait}"\n')
+                        f'key_file = "key"\nwait = "{fleet.wait}"\nreplicate = {fleet.replicate}\n')
         for member in self.members:
             text.append(f'[[fleet.member]]\nname = "{member.name}"\n'
                         f'url = "http://{member.peer_address}:{PEER_PORT}"\n')
@@ -215,10 +215,10 @@ class Fleet:
     """Nodes 1 to `nodes`, their origin and NATS, in a new folder. `asks`: nodes ask each other."""
 
     def __init__(self, edgeward, nodes, origin=None, hot="64MiB", disk=None, nats=True, asks=True, wait="50ms",
-                 member_ttl="4s", workers=1, folder="/dev/shm"):
+                 member_ttl="4s", workers=1, folder="/dev/shm", replicate=0.01):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="fleet-", dir=folder))
         self.edgeward, self.hot, self.disk, self.asks = edgeward, hot, disk, asks
-        self.wait, self.member_ttl, self.workers = wait, member_ttl, workers
+        self.wait, self.member_ttl, self.workers, self.replicate = wait, member_ttl, workers, replicate
         self.token = b"0123456789abcdef0123456789abcdef"
         for name, text in (("token", self.token), ("key", b"fedcba9876543210fedcba9876543210")):
             (self.folder / name).write_bytes(text)

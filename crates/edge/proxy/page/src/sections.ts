@@ -4,7 +4,7 @@ import { byId, make, setText, showTable, visible, type Cell } from "./dom";
 import { showFleetAndProtocols } from "./fleet";
 import { bytes, count, date, percent, rate, seconds, span } from "./format";
 import { newest } from "./plots";
-import type { Finding, Rise, Share, Snapshot, TopUrl } from "./state";
+import type { Finding, Rise, Share, Snapshot, TopUrl, WhatIfPoint } from "./state";
 
 type Level = Cell["level"];
 
@@ -32,7 +32,8 @@ function showHead(now: Snapshot): void {
   const sum = (columns: string[]) => columns.reduce((all, column) => all + (row?.(column) ?? 0), 0);
   const failed = now.sites.reduce((all, site) => all + site.server_errors, 0);
   const refused = now.errors.filter((error) => error.metric === REFUSED && error.label.startsWith("5"));
-  const byEdge = Math.min(failed, refused.reduce((all, error) => all + error.five_minutes, 0));
+  const byEdge = refused.reduce((all, error) => all + error.five_minutes, 0);
+  const byOrigins = now.origins.reduce((all, origin) => all + origin.server_errors, 0);
   const hasErrors = now.errors.some((error) => error.five_minutes > 0);
   const used = now.hot.used_bytes / now.hot.capacity_bytes;
   const disk = now.disk?.devices.reduce((all, device) => all + device.used_bytes, 0);
@@ -50,12 +51,12 @@ function showHead(now: Snapshot): void {
     [
       "status 5xx",
       count(failed),
-      failed > 0 ? `5 minutes; ${count(byEdge)} by the edge, ${count(failed - byEdge)} by origins` : hasErrors ? "see Recent errors" : "5 minutes",
+      failed > 0 ? `5 minutes; ${count(byEdge)} by the edge; origins answered ${count(byOrigins)}` : hasErrors ? "see Recent errors" : "5 minutes",
       hasErrors || failed > 0 ? "warn" : "good",
     ],
     load === "normal"
       ? ["load", "normal", "nothing is shed", "good"]
-      : ["load", "overload", `sheds ${SHED_WORK[load] ?? load}: ${overloadOf(now.overload.last_rise)}`, "bad"],
+      : ["load", "overload", `${now.overload.sheds ?? load}: ${overloadOf(now.overload.last_rise)}`, "bad"],
   ];
   const list = byId("now");
   tiles.forEach(([name, value, note, level], at) => {
@@ -74,14 +75,6 @@ function showHead(now: Snapshot): void {
 }
 
 const REFUSED = "edgeward_requests_refused_total";
-
-/** The work that is shed, by level of overload. */
-const SHED_WORK: Record<string, string> = {
-  connections: "new connections",
-  passes: "new connections and passes",
-  misses: "connections, passes and misses",
-  hits: "all requests",
-};
 
 const RESOURCES: Record<string, string> = {
   memory: "memory of the process",
@@ -200,18 +193,28 @@ const NOT_STORABLE: Record<string, string> = {
   extension: "a type that contradicts the extension of the path",
 };
 
-/** Why the cache lacks objects that may be stored. Memory is shared by all sites, so this is the same for each. */
+/**
+ * Why the cache lacks objects that may be stored. Its tiers are shared by all sites, so this is the same for each. With a
+ * disk, a miss is an object that the disk lacks, too. The hit ratio of a size that is not full yet is a lower bound.
+ */
 function lackOf(now: Snapshot): string {
-  const points = now.what_if?.points ?? [];
-  const present = points.find((point) => point.present);
+  const tier = now.disk ? "disk" : "memory";
   if (now.disk === null && now.hot.evicted === 0) return "new or expired objects: memory has evicted none";
+  const points: SizePoint[] = (now.disk ? now.what_if?.disk?.points : now.what_if?.points) ?? [];
+  const present = points.find((point) => point.present);
   if (!present || present.filling) return "new, expired or evicted objects";
-  const more = points.filter((point) => point.policy === present.policy && point.capacity_bytes > present.capacity_bytes);
+  const rule = (point: SizePoint) => point.policy ?? point.admission;
+  const more = points.filter((point) => rule(point) === rule(present) && point.capacity_bytes > present.capacity_bytes);
   const gain = Math.max(0, ...more.map((point) => point.hit_ratio)) - present.hit_ratio;
-  return gain >= 0.01
-    ? "evicted objects: more memory pays, see What if"
-    : "new or expired objects: more memory does not pay, see What if";
+  if (gain >= 0.01) return `evicted objects: more ${tier} pays, see What if`;
+  if (more.length === 0 || more.some((point) => point.filling)) return "new, expired or evicted objects";
+  return `new or expired objects: more ${tier} does not pay, see What if`;
 }
+
+type SizePoint = Pick<WhatIfPoint, "capacity_bytes" | "present" | "hit_ratio" | "filling"> & {
+  policy?: string;
+  admission?: string;
+};
 
 /**
  * The main reason why requests of a site are not answered from this cache. Validations have responses that may not be

@@ -182,6 +182,8 @@ export interface Snapshot {
   connections: { clients: number; clients_max: number; origin: number };
   overload: {
     level: string;
+    /** The work that is shed, in words. */
+    sheds?: string;
     last_rise?: Rise | null;
   };
   purges: {

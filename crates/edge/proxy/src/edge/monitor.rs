@@ -7,15 +7,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use edgeward_overload::{
-    Bounds, Level, Overload, Resource, Sample, Transition, Watchdog, WorkerEvent,
-};
+use edgeward_overload::{Bounds, Level, Overload, Sample, Transition, Watchdog, WorkerEvent};
 
 use super::generations::Generations;
 use super::measured::{Memory, bounds};
 use crate::path::worker::Shared;
 use crate::rt::background::Background;
-use crate::rt::health::{Rise, Usage};
+use crate::rt::health::{Rise, Usage, shed_work};
 
 /// Starts the monitor. Dropping the value stops it.
 pub(super) fn start(generations: &Arc<Generations>) -> io::Result<Background> {
@@ -147,7 +145,7 @@ fn log_transition(transition: &Transition, sample: &Sample, bounds: &Bounds) {
     let Transition { from, to, resource } = *transition;
     let Usage { used, bound, unit } = Usage::of(resource, sample, bounds);
     let resource = resource.word();
-    let sheds = sheds(to, transition.resource);
+    let sheds = shed_work(to, transition.resource);
     let (from, to) = (from.word(), to.word());
     if to == Level::Normal.word() {
         tracing::info!(
@@ -160,22 +158,6 @@ fn log_transition(transition: &Transition, sample: &Sample, bounds: &Bounds) {
         );
     } else {
         tracing::warn!(from, to, resource, used, bound, unit, "overload: {sheds}");
-    }
-}
-
-fn sheds(level: Level, resource: Resource) -> &'static str {
-    match (level, resource) {
-        (Level::Normal, _) => "nothing is shed",
-        (Level::Connections, Resource::Memory) => {
-            "the connections that hold most memory are closed"
-        }
-        (Level::Passes, Resource::Memory) => {
-            "the connections that hold most memory are closed, and requests that bypass the cache are shed"
-        }
-        (Level::Connections, _) => "new connections are shed",
-        (Level::Passes, _) => "new connections and requests that bypass the cache are shed",
-        (Level::Misses, _) => "new connections, requests that bypass the cache and misses are shed",
-        (Level::Hits, _) => "all requests are shed",
     }
 }
 

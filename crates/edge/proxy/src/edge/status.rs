@@ -194,6 +194,7 @@ fn overload(shared: &Shared) -> Value {
     json!({
         // The work that is shed: normal (none), connections, passes, misses, hits.
         "level": health.level().word(),
+        "sheds": health.shed_work(),
         "memory_bytes": sample.memory_bytes,
         "memory_bytes_max": bounds.memory_bytes,
         "lag_seconds": sample.lag.as_secs_f64(),

@@ -141,18 +141,18 @@ impl From<DictionaryMismatch> for OfferResult {
 pub(crate) struct RefusedStatus(usize);
 
 impl RefusedStatus {
-    /// Returns `None` for a status that no error of the edge has.
-    pub(crate) fn of(status: StatusCode) -> Option<Self> {
-        let position = Self::LABELS
-            .iter()
-            .position(|label| *label == status.as_str());
-        position.map(Self)
+    /// Returns the label of a status. The last one is for all statuses without a label of their own.
+    pub(crate) fn of(status: StatusCode) -> Self {
+        let labels = Self::LABELS;
+        let position = labels.iter().position(|label| *label == status.as_str());
+        Self(position.unwrap_or(labels.len() - 1))
     }
 }
 
 impl Label for RefusedStatus {
     const LABELS: &'static [&'static str] = &[
-        "400", "408", "405", "413", "421", "431", "414", "501", "502", "503", "504", "508",
+        "400", "403", "404", "405", "408", "413", "414", "421", "431", "500", "501", "502", "503",
+        "504", "508", "other",
     ];
 
     fn index(self) -> usize {
@@ -195,11 +195,10 @@ mod tests {
             assert_eq!(coding.as_str(), coding.name());
         }
         assert_eq!(<Coding as Label>::LABELS.len(), Coding::ALL.len());
-        for status in [400, 408, 504, 508].map(StatusCode::from_u16) {
+        for status in [400, 403, 404, 408, 500, 504, 508].map(StatusCode::from_u16) {
             let status = status.expect("a status");
-            let refused = RefusedStatus::of(status).expect("an error of the edge");
-            assert_eq!(refused.as_str(), status.as_str());
+            assert_eq!(RefusedStatus::of(status).as_str(), status.as_str());
         }
-        assert!(RefusedStatus::of(StatusCode::OK).is_none());
+        assert_eq!(RefusedStatus::of(StatusCode::IM_A_TEAPOT).as_str(), "other");
     }
 }

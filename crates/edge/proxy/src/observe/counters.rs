@@ -490,8 +490,6 @@ counters! {
 impl Counters {
     /// Counts a response with an error that the edge generated.
     pub(crate) fn count_refusal(&self, status: StatusCode) {
-        if let Some(status) = RefusedStatus::of(status) {
-            self.refused[status].increment();
-        }
+        self.refused[RefusedStatus::of(status)].increment();
     }
 }

@@ -68,6 +68,23 @@ impl Usage {
     }
 }
 
+/// Returns the work that is shed at a level that a resource has caused, in words.
+pub(crate) const fn shed_work(level: Level, resource: Resource) -> &'static str {
+    match (level, resource) {
+        (Level::Normal, _) => "nothing is shed",
+        (Level::Connections, Resource::Memory) => {
+            "the connections that hold most memory are closed"
+        }
+        (Level::Passes, Resource::Memory) => {
+            "the connections that hold most memory are closed, and requests that bypass the cache are shed"
+        }
+        (Level::Connections, _) => "new connections are shed",
+        (Level::Passes, _) => "new connections and requests that bypass the cache are shed",
+        (Level::Misses, _) => "new connections, requests that bypass the cache and misses are shed",
+        (Level::Hits, _) => "all requests are shed",
+    }
+}
+
 /// The reports of one worker, on cache lines of their own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
@@ -140,6 +157,15 @@ impl Health {
 
     pub(crate) fn lacks_memory(&self) -> bool {
         self.lacks(Resource::Memory)
+    }
+
+    /// Returns the work that is shed now, in words.
+    pub(crate) fn shed_work(&self) -> &'static str {
+        let mut lacked = Resource::ALL.into_iter();
+        match lacked.find(|resource| self.lacks(*resource)) {
+            Some(resource) => shed_work(self.level(), resource),
+            None => shed_work(Level::Normal, Resource::Memory),
+        }
     }
 
     fn lacks(&self, resource: Resource) -> bool {
@@ -308,6 +334,11 @@ mod tests {
         let health = Health::new(1);
         health.set_level(Level::Passes, Resource::Descriptors);
         assert!(health.lacks_descriptors() && health.sheds(Work::Pass));
+        assert!(
+            health
+                .shed_work()
+                .starts_with("new connections and requests")
+        );
         assert!(!health.sheds(Work::Miss));
         health.set_level(Level::Passes, Resource::Memory);
         assert!(!health.lacks_descriptors());

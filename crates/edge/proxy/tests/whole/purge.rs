@@ -375,7 +375,10 @@ fn the_methods_need_an_allowed_address_and_purge_like_the_api() {
     by_url.origin.on("/a", tagged("one", "t"));
     by_url.get("/a");
     let send = |method: &str| by_url.connect().request(method, "/a", &[], b"").status;
+    let refused = || by_url.metric("edgeward_requests_refused_total{status=\"403\"}");
+    let before = refused();
     assert_eq!((send("BAN"), send("PURGEKEYS")), (403, 403));
+    assert_eq!(refused() - before, 2.0);
     assert!(by_url.get("/a").is_hit());
     assert_eq!(send("PURGE"), 200);
     assert!(!by_url.get("/a").is_hit());

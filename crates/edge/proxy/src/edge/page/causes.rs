@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::minutes::Minutes;
+use super::tables::FAILED_CLASS;
 use crate::observe::counters;
 use crate::observe::origin_counters::STATUS_CLASSES;
 use crate::path::worker::Shared;
@@ -19,10 +20,11 @@ struct Cause {
 /// The counts of [`CAUSES`].
 pub(super) type CauseSums = Vec<u64>;
 
-pub(super) fn sums(shared: &Shared) -> CauseSums {
+/// Returns the counts. `failed_responses`: the responses of all origins with a status 5xx.
+pub(super) fn sums(shared: &Shared, failed_responses: u64) -> CauseSums {
     let values = CAUSES.iter().map(|cause| {
         if cause.metric == RESPONSES {
-            return failed_responses(shared);
+            return failed_responses;
         }
         let metric = counters::METRICS.metric(cause.metric);
         let mut series = metric.iter().flat_map(|metric| metric.series);
@@ -30,17 +32,6 @@ pub(super) fn sums(shared: &Shared) -> CauseSums {
         found.map_or(0, |series| series.value_of(&shared.counters) as u64)
     });
     values.collect()
-}
-
-/// Returns the responses of all origins with a status 5xx.
-fn failed_responses(shared: &Shared) -> u64 {
-    let mut sum = 0;
-    for (_, workers) in shared.labels.origins.all() {
-        for counters in workers.iter().flat_map(|workers| workers.iter()) {
-            sum += counters.responses[FAILED].value();
-        }
-    }
-    sum
 }
 
 /// Returns the causes that occurred in the last hour, those of the last five minutes first.
@@ -99,14 +90,10 @@ const NOT_STORED: &str = "edgeward_not_stored_total";
 const OVERLOAD: &str =
     "A resource exceeded its bound, so work is shed (refused): limit the load, or add more of it.";
 
-/// The place of `5xx` in [`STATUS_CLASSES`].
-const FAILED: usize = 4;
-const _: () = assert!(STATUS_CLASSES[FAILED].as_bytes()[0] == b'5');
-
 const CAUSES: &[Cause] = &[
     cause(
         RESPONSES,
-        STATUS_CLASSES[FAILED],
+        STATUS_CLASSES[FAILED_CLASS],
         "The origin answered with a status 5xx",
         "See the column 5xx under Origins, and the log of that origin. Stale responses can help: stale_if_error of a \
          rule.",

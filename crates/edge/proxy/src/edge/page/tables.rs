@@ -112,6 +112,12 @@ impl TableSums {
         }
     }
 
+    /// Returns the responses of all origins with a status 5xx.
+    pub(super) fn failed_responses(&self) -> u64 {
+        let origins = self.origins.values();
+        origins.map(|origin| origin.responses[FAILED_CLASS]).sum()
+    }
+
     /// Returns the growth since `before`, `seconds` ago, for each site that had a request, busiest first.
     pub(super) fn sites_json(&self, before: &Self, seconds: f64) -> Value {
         let mut rows: Vec<(u64, Value)> = Vec::new();
@@ -173,11 +179,6 @@ impl TableSums {
             let responses =
                 |class: usize| now.responses[class].saturating_sub(before.responses[class]);
             let total: u64 = (0..STATUS_CLASSES.len()).map(responses).sum();
-            let is_failed = |class: &usize| STATUS_CLASSES[*class].starts_with('5');
-            let failed: u64 = (0..STATUS_CLASSES.len())
-                .filter(is_failed)
-                .map(responses)
-                .sum();
             json!({
                 "origin": name,
                 "url": origin.url().to_string(),
@@ -185,7 +186,7 @@ impl TableSums {
                 "up": !servers.is_down(),
                 "responses": total,
                 "responses_per_second": number(total as f64 / seconds),
-                "server_errors": failed,
+                "server_errors": responses(FAILED_CLASS),
                 "p50_seconds": percentile(&latency, 0.5).map(number),
                 "p90_seconds": percentile(&latency, 0.9).map(number),
                 "p99_seconds": percentile(&latency, 0.99).map(number),
@@ -209,6 +210,10 @@ pub(super) fn sorted(mut rows: Vec<(u64, Value)>) -> Value {
     rows.truncate(ROWS_MAX);
     rows.into_iter().map(|(_, row)| row).collect()
 }
+
+/// The place of `5xx` in [`STATUS_CLASSES`].
+pub(super) const FAILED_CLASS: usize = 4;
+const _: () = assert!(STATUS_CLASSES[FAILED_CLASS].as_bytes()[0] == b'5');
 
 /// The most rows of a table: a page with the sites of `metric_labels_max` would have megabytes each second.
 const ROWS_MAX: usize = 200;

@@ -81,8 +81,9 @@ impl Tracker {
         let sums = sums(shared, &tables);
         let samples = &mut *lock(&self.samples);
         samples.history.add(uptime, &sums);
+        let failed = tables.failed_responses();
         samples.tables.add(uptime, || tables);
-        samples.causes.add(uptime, || causes::sums(shared));
+        samples.causes.add(uptime, || causes::sums(shared, failed));
     }
 
     /// Returns all that the page shows. `whole`: with the whole history and with the settings.
@@ -102,13 +103,14 @@ impl Tracker {
             true => samples.history.to_json(self.started),
             false => samples.history.newest(self.started),
         };
+        let causes = causes::sums(&shared, now.failed_responses());
         let parts = Parts {
             at: self.started + uptime.as_secs_f64(),
             window_seconds: seconds,
             history,
             sites: now.sites_json(before, seconds),
             origins: now.origins_json(before, seconds, &shared),
-            errors: causes::to_json(&causes::sums(&shared), &samples.causes, uptime),
+            errors: causes::to_json(&causes, &samples.causes, uptime),
             contents,
             viewers: self.events.streams(),
         };

@@ -101,7 +101,7 @@ impl Entry {
         let events = match past {
             0 => events,
             // The clock has stepped back.
-            past if past > SECOND_MASK / 2 => events,
+            past if past > SECOND_MASK - STEP_SECONDS_MAX => events,
             past => events * decay(past as f64) as f32,
         };
         Self {
@@ -123,6 +123,9 @@ const WAYS: usize = 4;
 const SETS: usize = 1 << 14;
 
 const TAG_BITS: u32 = 12;
+
+/// A clock steps back by less than this.
+const STEP_SECONDS_MAX: u64 = 600;
 
 /// 20 bits count the seconds of 12 days. An entry that was not used for exactly as long seems to be new.
 const SECOND_MASK: u64 = (1 << (32 - TAG_BITS)) - 1;
@@ -172,7 +175,9 @@ mod tests {
         let of_secs = std::time::Duration::from_secs;
         assert!((rate(of_secs(0)) - 10.0).abs() < 1e-6);
         assert!((rate(of_secs(300)) - 10.0 / std::f64::consts::E).abs() < 0.01);
-        assert_eq!(rate(of_secs(100_000)), 0.0);
+        for idle in [100_000, 7 * 86_400, 12 * 86_400] {
+            assert_eq!(rate(of_secs(idle)), 0.0, "{idle}");
+        }
         // A clock that steps back does not decay.
         let before = Timestamp::from_secs(1_699_999_990);
         assert!((rates.per_second_before_last(key, before) - 10.0).abs() < 1e-6);

@@ -117,7 +117,11 @@ impl WorkerCache {
             Some(Offer::Refuse(_) | Offer::Pinned) | None => (share.charge(body), None),
         };
         let stored = encoded(plain, &key.bytes, coding, StoredBody::Memory(body.clone()));
-        let disk = self.begin_encoding_on_disk(&stored, key, &body, placement.disk);
+        let disk_placement = match plain.is_copy() {
+            true => DiskPlacement::Never,
+            false => placement.disk,
+        };
+        let disk = self.begin_encoding_on_disk(&stored, key, &body, disk_placement);
         let ram = reservation.map(|reservation| (reservation, stored));
         self.insert(version, &key.bytes, ram, disk);
         body

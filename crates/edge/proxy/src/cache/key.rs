@@ -230,6 +230,14 @@ impl CacheKey {
         self.bytes = bytes;
     }
 
+    /// Returns the hash of [`target`](Self::target).
+    pub(crate) fn target_hash(&self, seed: u64) -> KeyHash {
+        match &self.path_rule {
+            PathRule::Unread | PathRule::Absent | PathRule::Left => self.primary_hash,
+            PathRule::Reading(target) | PathRule::Applied { target, .. } => hash_key(target, seed),
+        }
+    }
+
     /// Returns the target's own key, without a rule and without the fields of a variant.
     pub(crate) fn target(&self) -> &[u8] {
         match &self.path_rule {

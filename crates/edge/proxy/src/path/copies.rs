@@ -25,7 +25,7 @@ struct Rates {
     /// The requests for each object.
     requests: KeyRates,
     /// The hits in memory, and their number when the rate was computed last.
-    hits: Mutex<(RequestRate, u64)>,
+    hits: Mutex<(RequestRate, Option<u64>)>,
 }
 
 /// The memory of a node.
@@ -38,13 +38,20 @@ pub(crate) struct MemoryCounts {
 }
 
 impl Copies {
-    /// Returns the copies of one of `nodes` nodes. `before` are those of the node before a reload.
-    pub(crate) fn new(peer_cost: f64, nodes: usize, now: Timestamp, before: Option<&Self>) -> Self {
+    /// Returns the copies of one of `nodes` nodes. `before` are those of the node before a reload. `hits` are the hits in
+    /// memory until now, and `None` if a reload enables copies: the first rate then begins at the first decision.
+    pub(crate) fn new(
+        peer_cost: f64,
+        nodes: usize,
+        now: Timestamp,
+        hits: Option<u64>,
+        before: Option<&Self>,
+    ) -> Self {
         let rates = before.map_or_else(
             || {
                 Arc::new(Rates {
                     requests: KeyRates::default(),
-                    hits: Mutex::new((RequestRate::from(now), 0)),
+                    hits: Mutex::new((RequestRate::from(now), hits)),
                 })
             },
             |before| Arc::clone(&before.rates),
@@ -87,8 +94,10 @@ impl Copies {
         }
         let MemoryCounts { hits, used_bytes } = memory();
         let (rate, counted) = &mut *lock(&self.rates.hits);
-        rate.record_since_last(hits.saturating_sub(*counted), now);
-        *counted = hits;
+        // Another worker may have read the counters later and recorded them before.
+        let before = counted.unwrap_or(hits);
+        rate.record_since_last(hits.saturating_sub(before), now);
+        *counted = Some(hits.max(before));
         let memory = MemoryUse {
             hits_per_second: rate.per_second(now),
             used_bytes,
@@ -111,8 +120,8 @@ mod tests {
         for seconds in [60, 3600] {
             for (peer_cost, expected) in [(0.3, false), (0.5, true)] {
                 let at = |second: u64| Timestamp::from_secs(1_700_000_000 + second);
-                let copies = Copies::new(peer_cost, 4, at(0), None);
-                let (owner, key) = (Copies::new(peer_cost, 4, at(0), None), KeyHash(7));
+                let copies = Copies::new(peer_cost, 4, at(0), Some(0), None);
+                let (owner, key) = (Copies::new(peer_cost, 4, at(0), Some(0), None), KeyHash(7));
                 let mut kept = false;
                 for second in 1..=seconds {
                     owner.record(key, at(second));
@@ -129,17 +138,31 @@ mod tests {
                     hits: 100 * seconds,
                     used_bytes: 1_000_000,
                 };
-                let more = Copies::new(1.0, 40, now, Some(&copies));
+                let more = Copies::new(1.0, 40, now, None, Some(&copies));
                 assert!(!more.keeps(owner.rate(key, now), 1000, now, memory));
-                let fewer = Copies::new(1.0, 1, now, Some(&copies));
+                let fewer = Copies::new(1.0, 1, now, None, Some(&copies));
                 assert!(fewer.keeps(owner.rate(key, now), 1000, now, memory));
             }
         }
     }
 
     #[test]
+    fn hits_before_the_copies_were_enabled_do_not_count() {
+        let at = |second: u64| Timestamp::from_secs(1_700_000_000 + second);
+        let copies = Copies::new(1.0, 1, at(0), None, None);
+        let memory = |hits| {
+            move || MemoryCounts {
+                hits,
+                used_bytes: 1_000_000,
+            }
+        };
+        assert!(copies.keeps(1_000_000, 1000, at(1), memory(100_000_000)));
+        assert!(copies.keeps(1_000_000, 1000, at(2), memory(100_000_100)));
+    }
+
+    #[test]
     fn an_object_without_a_rate_is_not_copied_whatever_the_memory_does() {
-        let copies = Copies::new(1.0, 2, Timestamp::ZERO, None);
+        let copies = Copies::new(1.0, 2, Timestamp::ZERO, Some(0), None);
         let memory = || MemoryCounts {
             hits: 0,
             used_bytes: 1,

@@ -93,8 +93,9 @@ impl Fleet {
         let copies = keeps_copies.then(|| {
             let edges = fleet.members.iter();
             let edges = edges.filter(|it| it.group == NodeGroup::Edge && !it.is_draining);
+            let hits = before.is_none().then_some(0);
             let before = before.and_then(|before| before.copies.as_ref());
-            Copies::new(fleet.replicate, edges.count(), now, before)
+            Copies::new(fleet.replicate, edges.count(), now, hits, before)
         });
         let seed = placement_seed(&fleet.key);
         let caching = format!("{:?}", config.caching.rules);

@@ -178,7 +178,7 @@ impl Hit {
     /// Records the hit in the cache, and counts it as the outcome of the request.
     pub(crate) fn count(&self, worker: &Worker, observation: &mut Observation) {
         let counters = &worker.counters;
-        worker.record_request_rate(self.key.primary_hash());
+        worker.record_request_rate(&self.key);
         let outcome = match self.is_stale {
             true => RequestOutcome::HitStale,
             false => RequestOutcome::Hit,

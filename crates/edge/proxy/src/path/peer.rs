@@ -207,7 +207,8 @@ pub(super) async fn ask(
                 counters.fleet_copies[CopyResult::Paused].increment();
                 Storing::Never
             }
-            Some(note) if may_copy => Storing::Copy {
+            // A response that the owner has only passed on is no stored object.
+            Some(note) if may_copy && note.stamp.is_some() => Storing::Copy {
                 stamp: stamp_of(&note),
                 owner_rate: note.rate,
             },

@@ -190,12 +190,12 @@ fn carry_out(
             }
         }
         Outcome::Revalidate { key, reason, stale } => {
-            worker.record_request_rate(key.primary_hash());
+            worker.record_request_rate(&key);
             let fetch = fetch::fetch(reply, request, body, key, reason, Some(stale));
             later(conn, fetch)
         }
         Outcome::Miss { key, reason, rule } => {
-            worker.record_request_rate(key.primary_hash());
+            worker.record_request_rate(&key);
             let fetch = fetch::fetch(reply, request, body, key, reason, None);
             let Some(rule) = rule else {
                 return later(conn, fetch);

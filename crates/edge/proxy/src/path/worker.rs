@@ -19,7 +19,7 @@ use super::response_texts::ResponseTexts;
 use super::tunnels::Tunnels;
 use crate::cache::encoders::Encoders;
 use crate::cache::negative::Negative;
-use crate::cache::{Cache, WorkerCache};
+use crate::cache::{Cache, CacheKey, WorkerCache};
 use crate::config::EdgeConfig;
 use crate::config::live::LiveConfig;
 use crate::exchange::canonical::Canonicaliser;
@@ -352,10 +352,10 @@ impl Worker {
 
     /// Counts a request for an object that the cache may have, in the rates by which other nodes decide about copies.
     #[inline]
-    pub(crate) fn record_request_rate(&self, primary: KeyHash) {
+    pub(crate) fn record_request_rate(&self, key: &CacheKey) {
         let fleet = self.shared.fleet.as_ref();
         if let Some(copies) = fleet.and_then(|fleet| fleet.copies.as_ref()) {
-            copies.record(primary, self.now());
+            copies.record(key.target_hash(self.cache.hash_seed), self.now());
         }
     }
 

@@ -99,11 +99,14 @@ impl Fetch {
                     stamp: versions.stamp,
                 };
                 match validation.by_not_modified() {
-                    Validation::Keep(stored)
-                        if self.keeps(storing, &stored) && self.keeps_rule(&stored) =>
-                    {
-                        revalidate::replace(&self.worker, &self.key, old, &stored, versions.key);
-                        self.worker.counters.fills_freshened.increment();
+                    Validation::Keep(stored) if self.keeps_rule(&stored) => {
+                        if self.keeps(storing, &stored) {
+                            let (worker, key) = (&self.worker, &self.key);
+                            revalidate::replace(worker, key, old, &stored, versions.key);
+                            worker.counters.fills_freshened.increment();
+                        } else {
+                            self.remove(versions.key);
+                        }
                         // RFC 9111 §4: followers get only a response that each of them could reuse.
                         let shares = stored.response().policy.may_answer_followers();
                         if !shares {

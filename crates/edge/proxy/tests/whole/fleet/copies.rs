@@ -226,6 +226,7 @@ fn a_stale_object_of_an_owner_is_no_copy() {
     let origin = origin();
     let pair = Pair::start(&Plan::new(&["a", "b"], &[]), &origin, |_, _| {});
     let known = pair.path_of_b();
+    let stored = copies(&pair.a, "stored");
     let path = paths(2000).skip(1000).find(|path| {
         origin.once(
             path,
@@ -245,6 +246,7 @@ fn a_stale_object_of_an_owner_is_no_copy() {
         assert_eq!((got.status, got.text()), (200, "old"), "{got:?}");
     }
     assert_eq!(copy_hits(&pair.a), 0.0);
+    assert_eq!(copies(&pair.a, "stored"), stored);
     // The node keeps copies of other objects.
     _ = pair.a.get(&known);
     assert!(pair.is_hit_at_a(&known, &origin));

@@ -19,7 +19,7 @@ class Answers:
     def __init__(self, keeps_times=False):
         self.counts = collections.Counter()
         self.bytes = self.hit_bytes = 0
-        # By the name of the node that answered: the owner, if it was asked.
+        # By the name of the node that answered: the owner, if it was asked, or the node of the client from its copy.
         self.owner_requests, self.owner_bytes = collections.Counter(), collections.Counter()
         self.errors, self.times = [], [] if keeps_times else None
 
@@ -29,7 +29,9 @@ class Answers:
         self.counts["hits"] += is_hit
         self.bytes += len(body)
         self.hit_bytes += len(body) * is_hit
-        owner = members[0].split(b";")[0].decode()
+        # The owner's member is the first one, also in a copy; a hit on a copy is answered by the last one.
+        answering = members[-1] if b"; hit" in members[-1] else members[0]
+        owner = answering.split(b";")[0].decode()
         self.owner_requests[owner] += 1
         self.owner_bytes[owner] += len(body)
 

@@ -5,6 +5,9 @@ mod accept_key;
 #[expect(dead_code, reason = "this binary uses a part of the helpers")]
 #[path = "../h2_abuse/frames.rs"]
 mod h2_frames;
+#[expect(dead_code, reason = "this binary uses a part of the loads")]
+#[path = "../../../h3/examples/h3_load/loads/mod.rs"]
+mod h3_load;
 #[path = "../support/identity.rs"]
 mod identity;
 #[expect(dead_code, reason = "this binary uses a part of the helpers")]
@@ -20,6 +23,7 @@ mod differential;
 mod ends;
 mod errors;
 mod handover;
+mod load;
 mod priorities;
 mod requests;
 mod tunnels;

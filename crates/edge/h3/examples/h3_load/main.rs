@@ -51,6 +51,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 let (before, after) = loads::idle(&target, connections, memory).await?;
                 json!({
                     "connections": connections,
+                    "errors": 0,
                     "memory_before_bytes": before,
                     "memory_after_bytes": after,
                     "bytes_per_connection": after.saturating_sub(before) / u64::from(connections),
@@ -80,6 +81,7 @@ fn report(stats: &Stats) -> Result<Value, Box<dyn Error>> {
         "latency_p99_ms": milliseconds(stats.latency(99)),
         "stall_longest_ms": milliseconds(stats.longest_stall),
         "stalls": stats.stalls,
+        "reset_wait_longest_ms": milliseconds(stats.longest_reset_wait),
     }))
 }
 

@@ -29,10 +29,12 @@ pub(crate) struct Stats {
     pub(crate) seconds: f64,
     /// The time to each complete response, in microseconds.
     pub(crate) latencies: Vec<u32>,
-    /// The longest time in which a request got no byte.
+    /// The longest time in which a request got no byte, without those of `longest_reset_wait`.
     pub(crate) longest_stall: Duration,
     /// The responses with a stall above [`STALL_MAX`].
     pub(crate) stalls: u64,
+    /// The longest time in which a request got no byte until the server reset its connection.
+    pub(crate) longest_reset_wait: Duration,
 }
 
 impl Stats {
@@ -44,8 +46,13 @@ impl Stats {
     }
 
     fn record(&mut self, begun: Instant, response: Response) {
-        self.longest_stall = self.longest_stall.max(response.longest_wait);
-        self.stalls += u64::from(response.longest_wait > STALL_MAX);
+        let wait = response.longest_wait;
+        if response.end == Err(Fault::StatelessReset) {
+            self.longest_reset_wait = self.longest_reset_wait.max(wait);
+        } else {
+            self.longest_stall = self.longest_stall.max(wait);
+            self.stalls += u64::from(wait > STALL_MAX);
+        }
         match response.end {
             Ok(()) => {
                 self.requests += 1;

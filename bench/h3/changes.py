@@ -20,7 +20,7 @@ KILL_SECONDS = 12
 class Edge:
     def __init__(self, program, folder, admin):
         self.program, self.folder, self.admin = program, pathlib.Path(folder), admin
-        self.failed, self.generation = [], 0
+        self.failed, self.generation, self.earlier = [], 0, []
 
     def pid(self):
         return int((self.folder / "pid").read_text())
@@ -48,7 +48,22 @@ class Edge:
                 self.failed.append("the file has no other process id after 20 s")
                 break
             time.sleep(0.01)
+        self.earlier.append(before)
         return before
+
+    def end(self):
+        """Ends all processes. Their port may belong to the next run."""
+        for pid in filter(runs, [*self.earlier, self.pid()]):
+            os.kill(pid, signal.SIGKILL)
+            while runs(pid):
+                time.sleep(0.01)
+
+
+def runs(pid):
+    try:
+        return ") Z " not in pathlib.Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return False
 
 
 def begin(arguments, seconds):
@@ -85,6 +100,7 @@ def main(arguments):
     time.sleep(2)
     os.kill(edge.upgrade(), signal.SIGKILL)
     killed = result(client)
+    edge.end()
     print("\n".join(edge.failed), file=sys.stderr)
     print(json.dumps(changed | {"changes": count, "changes_failed": len(edge.failed),
                                 "quiet": quiet, "killed": killed}))

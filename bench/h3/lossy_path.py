@@ -125,7 +125,8 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--tcp", nargs="+", default=["cubic", "bbr"], help="congestion controls of TCP")
     args = parser.parse_args()
-    devices, children = {name: open_tun(name) for name in ADDRESSES}, []
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    devices, children, servers = {name: open_tun(name) for name in ADDRESSES}, [], []
     try:
         for name, address in ADDRESSES.items():
             peer = ADDRESSES[SERVER if name == CLIENT else CLIENT]
@@ -136,6 +137,7 @@ def main():
         for seed, (source, sink) in enumerate(((CLIENT, SERVER), (SERVER, CLIENT))):
             child = os.fork()
             if child == 0:
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)
                 relay(devices[source], devices[sink], args.mbps * 1e6, args.rtt_ms / 2000, args.loss, seed)
             children.append(child)
         with tempfile.TemporaryDirectory() as folder:
@@ -150,10 +152,10 @@ def main():
                                         ADDRESSES[SERVER], "congctl", protocol], check=True)
                     row = {"round": number, "load": protocol if protocol == "h3" else f"h2 {protocol}"}
                     print(json.dumps(row | goodput(args, folder, protocol, path)), flush=True)
-            for server in servers:
-                server.send_signal(signal.SIGTERM)
-                server.wait()
     finally:
+        for server in servers:
+            server.kill()
+            server.wait()
         for child in children:
             os.kill(child, signal.SIGKILL)
         for name in ADDRESSES:

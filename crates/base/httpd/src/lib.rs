@@ -12,9 +12,10 @@
 //! - The server begins the next response of a connection only after it has written the previous one. A client
 //!   that sends many requests and reads no response therefore causes little work.
 //!
-//! Two parts of this crate are also used without the server. [`Slots`] limits a number of connections; the gateway of
+//! Some parts of this crate are also used without the server. [`Slots`] limits a number of connections; the gateway of
 //! the link limits its unauthenticated connections with it. [`disable_loopback_pacing`] replaces BBR, a congestion
-//! control that costs CPU time on loopback; all listeners of the edge and the link call it.
+//! control that costs CPU time on loopback; all listeners of the edge and the link call it. HTTP/3 asks
+//! [`is_bbr_default`].
 #![forbid(unsafe_code)]
 
 mod access;
@@ -33,7 +34,7 @@ pub use access::{Access, AdminToken, Caller, Denied, ParseRolesError, Role, Role
 pub use admin::{AdminBody, AdminPages, AdminRoutes, requested_host};
 pub use events::{EventStream, Events};
 pub use listener::{Accepted, Listener, UNIX_CLIENT, bind_unix};
-pub use pacing::disable_loopback_pacing;
+pub use pacing::{disable_loopback_pacing, is_bbr_default};
 pub use request_body::RequestBody;
 pub use route::{Answering, Call, File, Media, Route, Run};
 pub use server::{ConnectionCounters, Counter, Handler, LocalClient, Server, ServerConfig};

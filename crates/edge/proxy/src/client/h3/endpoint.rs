@@ -1,12 +1,15 @@
 //! The endpoint of QUIC of one worker and listener: it accepts connections within the limits.
 
 use std::io;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use edgeward_h3::ErrorCode;
+use edgeward_httpd::is_bbr_default;
+use quinn::congestion::BbrConfig;
 use quinn::crypto::rustls::QuicServerConfig;
 use quinn::{Endpoint, IdleTimeout, Incoming, ServerConfig, TokioRuntime, TransportConfig};
 use tokio::sync::{Notify, watch};
@@ -29,10 +32,8 @@ pub(crate) fn open(
     crypto: &Arc<QuicServerConfig>,
 ) -> io::Result<Endpoint> {
     let routes = &parts.inbox.routes;
-    let mut config = routes.endpoint_config(&parts.inbox);
-    config.min_reset_interval(RESET_INTERVAL);
     Endpoint::new_with_abstract_socket(
-        config,
+        routes.endpoint_config(&parts.inbox),
         Some(server_config(crypto, routes, &worker.config().limits)),
         EndpointSocket::open(parts, &worker.counters)?,
         Arc::new(TokioRuntime),
@@ -85,15 +86,38 @@ impl Drop for OpenEndpoint {
 struct Settings {
     generation: u64,
     config: Arc<ServerConfig>,
+    /// With BBR instead of Cubic. `None` unless BBR is the system's default for TCP.
+    bbr: Option<Arc<ServerConfig>>,
 }
 
 impl Settings {
     fn new(worker: &Worker, crypto: &Arc<QuicServerConfig>, routes: &Routes) -> Self {
+        let limits = &worker.config().limits;
+        let config = server_config(crypto, routes, limits);
+        let bbr = is_bbr_default().then(|| {
+            let mut transport = transport_config(limits);
+            transport.congestion_controller_factory(Arc::new(BbrConfig::default()));
+            let mut config = config.clone();
+            config.transport_config(Arc::new(transport));
+            Arc::new(config)
+        });
         Self {
             generation: worker.shared.generation,
-            config: Arc::new(server_config(crypto, routes, &worker.config().limits)),
+            config: Arc::new(config),
+            bbr,
         }
     }
+
+    fn of_peer(&self, peer: IpAddr) -> &Arc<ServerConfig> {
+        let bbr = self.bbr.as_ref().filter(|_| may_lose_packets(peer));
+        bbr.unwrap_or(&self.config)
+    }
+}
+
+/// Returns true if the path to a client may lose packets although it is not congested. Cubic sends less after each
+/// loss, BBR does not. On loopback, which loses none, connections of TCP do not use BBR either.
+fn may_lose_packets(peer: IpAddr) -> bool {
+    !peer.to_canonical().is_loopback()
 }
 
 /// Answers an attempt to open a connection.
@@ -117,7 +141,7 @@ async fn answer(
     match attempt.answer() {
         Answer::Accept if make_room(worker).await => {
             let peer = incoming.remote_address();
-            match incoming.accept_with(Arc::clone(&settings.config)) {
+            match incoming.accept_with(Arc::clone(settings.of_peer(peer.ip()))) {
                 Ok(connecting) => {
                     let (workers, ending) = (Rc::clone(workers), ending.clone());
                     let handshake = Handshake::begin(&worker.counters, connecting);
@@ -203,10 +227,6 @@ const SILENCE_MARGIN: Duration = Duration::from_secs(5);
 /// ignores (RFC 9114 §6.2 asks for at least three).
 const UNI_STREAMS_MAX: u32 = 8;
 
-/// The least time between two stateless resets of an endpoint. Hardly any datagram with an unknown id reaches an
-/// endpoint (`routes`), so only clients of processes and endpoints that have ended are answered.
-const RESET_INTERVAL: Duration = Duration::from_millis(1);
-
 /// The longest wait until clients know that their connections are closed.
 const CLOSE_TIME_MAX: Duration = Duration::from_millis(200);
 
@@ -217,6 +237,22 @@ const ATTEMPT_BYTES_MAX: u64 = 4 << 10;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn clients_on_loopback_get_no_bbr() {
+        let cases = [
+            ("127.0.0.1", false),
+            ("::1", false),
+            ("::ffff:127.0.0.1", false),
+            ("192.0.2.1", true),
+            ("::ffff:192.0.2.1", true),
+            ("2001:db8::1", true),
+        ];
+        for (peer, expected) in cases {
+            let peer = peer.parse().expect("an address");
+            assert_eq!(may_lose_packets(peer), expected, "{peer}");
+        }
+    }
 
     #[test]
     fn the_transport_drops_a_connection_after_the_sweep_would() {

@@ -11,6 +11,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd as _, AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::time::Duration;
 
 use quinn::EndpointConfig;
 use quinn::crypto::HandshakeTokenKey;
@@ -111,6 +112,7 @@ impl Routes {
         let (cipher, endpoint) = (Arc::clone(&self.keys.ids), inbox.endpoint);
         let makes_retry = Arc::clone(&inbox.makes_retry);
         let mut config = EndpointConfig::new(Arc::clone(&self.keys.resets));
+        config.min_reset_interval(RESET_INTERVAL);
         config.cid_generator(move || {
             let mut nonce = [0; 4];
             aws_lc_rs::rand::fill(&mut nonce).expect("AWS-LC has random bytes");
@@ -380,6 +382,11 @@ pub fn check_datagram(message: &[u8]) {
         cipher.check(id);
     }
 }
+
+/// The least time between two stateless resets of an endpoint: none. All clients of a process that has ended send
+/// datagrams at the same time, and a client whose datagram is not answered tries again later and later. A reset is
+/// shorter than its datagram, and hardly any datagram with an unknown id reaches an endpoint (`owner`).
+const RESET_INTERVAL: Duration = Duration::ZERO;
 
 /// The bound of the queue of an inbox, as that of the buffer of a socket. The kernel lowers it to
 /// `net.core.wmem_max`, 208 KiB by default, and doubles it. It charges 2.3 KB for a datagram of 1.2 KB, so the queue

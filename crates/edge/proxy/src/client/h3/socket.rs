@@ -264,6 +264,7 @@ const BUFFER_BYTES: usize = 4 << 20;
 #[cfg(test)]
 mod tests {
     use std::net::UdpSocket;
+    use std::time::Duration;
 
     use super::*;
     use crate::client::h3::connection_id::EndpointName;
@@ -314,6 +315,49 @@ mod tests {
             assert_eq!(endpoint.is_own(head, &datagram), is_answered);
         }
     }
+
+    /// The first datagrams of many clients arrive together when their process has ended.
+    #[test]
+    fn each_datagram_of_an_ended_endpoint_is_answered_by_a_stateless_reset() {
+        let any_port = "127.0.0.1:0".parse().expect("the address is valid");
+        let routes = Routes::new();
+        let sockets = bind(any_port, 1, false).expect("a port is free");
+        let addr = bound_addr(&sockets[0]).expect("the socket is bound");
+        let parts =
+            EndpointParts::of_sockets("udp", sockets, &routes).expect("descriptors are free");
+        let ended = EndpointName {
+            generation: 0,
+            number: 1,
+        };
+        let client = UdpSocket::bind(any_port).expect("a port is free");
+        let timeout = Some(Duration::from_secs(10));
+        client.set_read_timeout(timeout).expect("not zero");
+        for _ in 0..CLIENTS {
+            let datagram = [&[0x40], &routes.new_id(ended)[..], &[0; 40]].concat();
+            client.send_to(&datagram, addr).expect("the buffer is free");
+        }
+        runtime().block_on(async {
+            let socket = EndpointSocket::open(&parts[0], &Arc::default());
+            let endpoint = quinn::Endpoint::new_with_abstract_socket(
+                routes.endpoint_config(&parts[0].inbox),
+                None,
+                socket.expect("the socket is open"),
+                Arc::new(TokioRuntime),
+            );
+            let endpoint = endpoint.expect("the endpoint is open");
+            let resets = tokio::task::spawn_blocking(move || {
+                let mut buffer = [0; 64];
+                let mut receive = || client.recv(&mut buffer).ok();
+                std::iter::from_fn(|| receive().filter(|bytes| *bytes < 49))
+                    .take(CLIENTS)
+                    .count()
+            });
+            assert_eq!(resets.await.expect("joined"), CLIENTS);
+            drop(endpoint);
+        });
+    }
+
+    const CLIENTS: usize = 50;
 
     /// Method: the datagrams of one buffer belong to two endpoints, as if a NAT had given one port to two clients.
     #[test]

@@ -38,8 +38,8 @@ pub(crate) struct MemoryCounts {
 }
 
 impl Copies {
-    /// Returns the copies of one of `nodes` nodes. `before` are those of the node before a reload. `hits` are the hits in
-    /// memory until now, and `None` if a reload enables copies: the first rate then begins at the first decision.
+    /// Returns the copies of one of `nodes` nodes. `before` are those of the node before a reload. `hits` are the hits
+    /// in memory until now, and `None` if a reload enables copies: the first rate then begins at the first decision.
     pub(crate) fn new(
         peer_cost: f64,
         nodes: usize,

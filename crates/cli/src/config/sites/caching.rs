@@ -127,6 +127,11 @@ fn durations(reader: &mut Reader<'_>, entry: &Entry<'_>, map: &mut StatusMap<Opt
         let status = status_set(reader, &member, status);
         let duration = match member.as_text() {
             Some("no-store") => Some(None),
+            Some(text) if text.starts_with(char::is_alphabetic) => {
+                let hint = "write \"no-store\", or a duration such as \"30s\"";
+                reader.reject(&member, "is neither a duration nor \"no-store\"", hint);
+                None
+            }
             _ => reader.duration(&member).map(Some),
         };
         if let (Some(status), Some(duration)) = (status, duration) {

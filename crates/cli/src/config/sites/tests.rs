@@ -490,6 +490,18 @@ fn a_host_of_two_sites_names_both() {
 }
 
 #[test]
+fn a_lifetime_that_is_a_wrong_word_is_told_both_forms() {
+    insta::assert_snapshot!(
+        messages("[[site]]\nhosts = '*'\nttl = { 404 = 'no-stor' }\n"),
+        @r#"
+    error: ttl.404 = 'no-stor' is neither a duration nor "no-store"
+      in edge.toml, line 3
+      hint: write "no-store", or a duration such as "30s"
+    "#
+    );
+}
+
+#[test]
 fn a_certificate_needs_its_key_a_host_and_a_listener_with_tls() {
     let folder = tempfile::tempdir().expect("the temporary folder is created");
     fs::write(folder.path().join("a.pem"), "a").expect("the file is written");

@@ -64,7 +64,7 @@ labels! {
     /// The result of an answer of an object's owner that this node could keep as a copy.
     pub(crate) enum CopyResult {
         Stored = "stored",
-        /// The policy of memory admits the copy not.
+        /// The policy of memory does not admit the copy.
         Refused = "refused",
         /// The copy would save less than the average object in memory.
         Cold = "cold",

@@ -88,6 +88,10 @@ pub(super) const ROWS: &[Row] = &[
                 curves: &[Sum("edgeward_responses_total", &["site"])],
             },
             Panel {
+                title: "Misses by cause",
+                curves: &[Sum("edgeward_site_misses_total", &["cause"])],
+            },
+            Panel {
                 title: "Share of bytes from the cache by site",
                 curves: &[Share("edgeward_response_body_bytes_total", HITS, &["site"])],
             },

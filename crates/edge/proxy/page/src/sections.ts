@@ -193,22 +193,18 @@ const NOT_STORABLE: Record<string, string> = {
   extension: "a type that contradicts the extension of the path",
 };
 
-/**
- * Why the cache lacks objects that may be stored. Its tiers are shared by all sites, so this is the same for each. With a
- * disk, a miss is an object that the disk lacks, too. The hit ratio of a size that is not full yet is a lower bound.
- */
-function lackOf(now: Snapshot): string {
+/** What evicted objects mean. With a disk, an evicted object is one that the disk lacks, too. */
+function evictedText(now: Snapshot): string {
   const tier = now.disk ? "disk" : "memory";
-  if (now.disk === null && now.hot.evicted === 0) return "new or expired objects: memory has evicted none";
   const points: SizePoint[] = (now.disk ? now.what_if?.disk?.points : now.what_if?.points) ?? [];
   const present = points.find((point) => point.present);
-  if (!present || present.filling) return "new, expired or evicted objects";
+  if (!present || present.filling) return `evicted objects: more ${tier} may help`;
   const rule = (point: SizePoint) => point.policy ?? point.admission;
   const more = points.filter((point) => rule(point) === rule(present) && point.capacity_bytes > present.capacity_bytes);
   const gain = Math.max(0, ...more.map((point) => point.hit_ratio)) - present.hit_ratio;
   if (gain >= 0.01) return `evicted objects: more ${tier} pays, see What if`;
-  if (more.length === 0 || more.some((point) => point.filling)) return "new, expired or evicted objects";
-  return `new or expired objects: more ${tier} does not pay, see What if`;
+  if (more.length === 0 || more.some((point) => point.filling)) return `evicted objects: more ${tier} may help`;
+  return `evicted objects, but twice to 8 times the ${tier} gains less than a point, see What if`;
 }
 
 type SizePoint = Pick<WhatIfPoint, "capacity_bytes" | "present" | "hit_ratio" | "filling"> & {
@@ -216,20 +212,69 @@ type SizePoint = Pick<WhatIfPoint, "capacity_bytes" | "present" | "hit_ratio" | 
   admission?: string;
 };
 
+const MISSES: Record<string, string> = {
+  new: "new objects: first requests",
+  expired: "expired objects: longer lifetimes help",
+  refused: "objects that were not stored before, see Traffic",
+  purged: "purged objects: narrower or soft purges help",
+  "other-node": "objects of other nodes of the fleet",
+  request: "requests or rules that ask the origin (no-cache)",
+  range: "further ranges of stored objects",
+  collapsed: "requests during the fetch of the same object",
+};
+
 /**
  * The main reason why requests of a site are not answered from this cache. Validations have responses that may not be
  * stored, too, so that these can be more than the fetched ones.
  */
 function cause(site: Snapshot["sites"][number], now: Snapshot): string {
-  const fetched = (site.by_outcome["miss"] ?? 0) + (site.by_outcome["pass"] ?? 0);
-  if (fetched === 0) return "";
-  const reasons = Object.entries(site.not_storable ?? {}).sort(([, a], [, b]) => b - a);
-  const forbidden = reasons.reduce((sum, [, n]) => sum + n, 0);
-  const [reason, n] = reasons[0] ?? ["", 0];
+  const missed = site.by_outcome["miss"] ?? 0;
   const passed = site.by_outcome["pass"] ?? 0;
+  const fetched = missed + passed;
+  if (fetched === 0) return "";
+  const largest = (counts: Record<string, number> | undefined) =>
+    Object.entries(counts ?? {}).sort(([, a], [, b]) => b - a)[0] ?? ["", 0];
+  const forbidden = Object.values(site.not_storable ?? {}).reduce((sum, n) => sum + n, 0);
+  const [reason, n] = largest(site.not_storable);
   if (n > 0 && 2 * forbidden >= fetched) return `${percent(n / Math.max(fetched, forbidden))}: ${NOT_STORABLE[reason] ?? reason}`;
   if (2 * passed >= fetched) return "a rule, or a method that is not cached";
-  return now.fleet ? "objects of other nodes, or new, expired or evicted ones" : lackOf(now);
+  const [miss, misses] = largest(site.misses_by_cause);
+  if (misses === 0) return "";
+  return `${percent(misses / missed)}: ${miss === "evicted" ? evictedText(now) : (MISSES[miss] ?? miss)}`;
+}
+
+/** The columns of the causes of misses. All other causes have one column. */
+const CAUSES: [string, string][] = [
+  ["new", "no request for the object is remembered"],
+  ["expired", "was stored, and its lifetime was over: longer lifetimes help, or validators at the origin"],
+  ["evicted", "was stored, and had to leave before the end of its lifetime: a larger cache helps"],
+  ["refused", "the last response was not stored: by its fields, by a rule or by the policy"],
+  ["purged", "was removed by a purge or an unsafe request, or the origin did not confirm it"],
+  ["collapsed", "another request was already fetching the object"],
+];
+
+function showMisses(now: Snapshot): void {
+  const rows = now.sites.flatMap((site) => {
+    const causes = site.misses_by_cause ?? {};
+    const all = Object.values(causes).reduce((sum, n) => sum + n, 0);
+    if (all === 0) return [];
+    const known = CAUSES.map(([name]) => causes[name] ?? 0);
+    const other = all - known.reduce((sum, n) => sum + n, 0);
+    return [{ all, row: [site.site, count(all), ...[...known, other].map((n) => (n > 0 ? percent(n / all) : ""))] }];
+  });
+  rows.sort((a, b) => b.all - a.all);
+  showTable(
+    "miss-table",
+    `Misses by cause, last ${span(now.window_seconds)}`,
+    [
+      { name: "site" },
+      { name: "misses", number: true },
+      ...CAUSES.map(([name, title]) => ({ name, number: true, title })),
+      { name: "other", number: true, title: "objects of other nodes, requests that ask the origin, further ranges" },
+    ],
+    rows.map(({ row }) => row),
+    now.sites.length ? "No misses in the last minutes." : "",
+  );
 }
 
 function showSites(now: Snapshot): void {
@@ -272,6 +317,7 @@ function showSites(now: Snapshot): void {
     rows,
     "No requests in the last minutes.",
   );
+  showMisses(now);
 }
 
 function showUrls(now: Snapshot): void {

@@ -19,6 +19,7 @@ export interface Site {
   requests: number;
   requests_per_second: number;
   by_outcome: Record<string, number>;
+  misses_by_cause?: Record<string, number>;
   not_storable?: Record<string, number>;
   hit_ratio: number | null;
   byte_hit_ratio: number | null;

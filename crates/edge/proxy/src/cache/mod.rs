@@ -21,6 +21,7 @@ mod fleet_purging; // purges that all nodes of a fleet apply
 mod key;
 mod key_map; // hash maps with a fast hash function
 pub(crate) mod key_parts;
+pub(crate) mod miss_history; // the causes of misses
 pub(crate) mod negative;
 pub(crate) mod offers;
 pub(crate) mod path_rules;

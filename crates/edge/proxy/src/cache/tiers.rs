@@ -24,6 +24,7 @@ use super::disk::{DiskTier, Durable};
 use super::disk_slot::DiskSlot;
 use super::key::{CacheKey, hash_key};
 use super::key_parts::primary_of;
+use super::miss_history::MissHistory;
 use super::offers::RecentOffers;
 use super::purge_counts::AcceptedPurges;
 use super::slices::entry_of_slice;
@@ -54,6 +55,8 @@ pub(crate) struct Cache {
     /// The targets whose next HEAD is fetched with GET.
     pub(crate) head_fetches: MarkedKeys,
     pub(crate) copy_pauses: CopyPauses,
+    /// The last events of keys, which tell why the cache lacks an object.
+    pub(crate) miss_history: MissHistory,
     pub(crate) purges: Purges,
     /// The purges that all nodes of the fleet apply, if there is one.
     pub(crate) fleet: Option<FleetPurges>,
@@ -303,6 +306,7 @@ impl Cache {
     pub(crate) fn remove(&self, version: Version, key: &[u8]) -> Option<Version> {
         let _changing = self.changing(version.key());
         let new_version = self.hot.remove(version)?;
+        self.miss_history.remove(version.key());
         if let Some(disk) = self.disk.for_removal(version.key(), key) {
             disk.remove(version.key(), key);
         }
@@ -325,6 +329,7 @@ impl Cache {
     pub(crate) fn purge(&self, hash: KeyHash, key: &[u8]) -> (bool, Option<Durable>) {
         let _changing = self.changing(hash);
         let in_ram = self.hot.purge(hash, |stored| stored.has_key(key));
+        self.miss_history.remove(hash);
         let Some(disk) = self.disk.for_removal(hash, key) else {
             return (in_ram, None);
         };
@@ -344,6 +349,7 @@ impl Cache {
         let present = self.hot.peek(hash);
         let in_ram = present.is_some_and(|stored| stored.has_key(key));
         let new_version = self.hot.remove(version)?;
+        self.miss_history.remove(hash);
         let Some(disk) = self.disk.for_removal(hash, key) else {
             return Some((in_ram, None, new_version));
         };

@@ -2,6 +2,7 @@
 
 use edgeward_metrics::{Definition, Exemplars, Family, Histogram, HistogramValues, metrics};
 
+use crate::observe::causes::MissCause;
 use crate::observe::counter::Counter;
 use crate::observe::duration_histogram::{BOUNDS_SECONDS, DurationHistogram};
 use crate::observe::labels::Label as _;
@@ -55,6 +56,12 @@ metrics! {
              left before the response began." { *responses }
     }
 
+    const MISSES: u64 ["site", "cause"] = |misses| {
+        Counter "edgeward_site_misses_total"
+            "Misses that have ended, by site and cause: why no stored response answered. Passes and revalidations that the \
+             origin confirmed are not misses." { *misses }
+    }
+
     const BODY_BYTES: u64 ["site", "outcome"] = |bytes| {
         Counter "edgeward_response_body_bytes_total"
             "Body bytes of responses that have ended, by site and outcome: the sum of `bytes` in the access log." { *bytes }
@@ -65,6 +72,7 @@ pub(super) fn definitions() -> Vec<Definition> {
     let mut definitions = vec![DURATIONS.definition(), FIRST_BYTES.definition()];
     definitions.extend(RESPONSES.definitions());
     definitions.extend(BODY_BYTES.definitions());
+    definitions.extend(MISSES.definitions());
     definitions.push(LATENCIES.definition());
     definitions.extend(ORIGIN_RESPONSES.definitions());
     definitions.extend(LABELS.definitions());
@@ -111,6 +119,8 @@ fn site_families(sites: &[Labelled<SiteCounters>]) -> Vec<Family> {
     ];
     families.extend(RESPONSES.families(&rows(&statuses)));
     families.extend(BODY_BYTES.families(&rows(&bytes)));
+    let misses = sums(sites, MissCause::LABELS, |site, n| &site.misses.all()[n]);
+    families.extend(MISSES.families(&rows(&misses)));
     families
 }
 

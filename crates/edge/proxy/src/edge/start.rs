@@ -7,6 +7,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use edgeward_store::purges::Purges;
+use edgeward_types::ByteSize;
 use tokio::sync::{mpsc, watch};
 
 use super::admin::Admin;
@@ -33,6 +34,7 @@ use crate::cache::dictionaries::Dictionaries;
 use crate::cache::disk::DiskTier;
 use crate::cache::disk_slot::DiskSlot;
 use crate::cache::encoders::Encoders;
+use crate::cache::miss_history::MissHistory;
 use crate::cache::purge_counts::AcceptedPurges;
 use crate::cache::stored::Hot;
 use crate::cache::successor::Successor;
@@ -363,6 +365,10 @@ fn cache_of(
         unreached_validations: MarkedKeys::new(config.caching.validation_backoff),
         head_fetches: MarkedKeys::new(HEAD_FETCHES_FOR),
         copy_pauses: CopyPauses::new(hash_seed),
+        miss_history: MissHistory::new(match config.admin.address {
+            Some(_) => MissHistory::size_for(config.hot.capacity),
+            None => ByteSize(0), // the causes are shown at the admin address only
+        }),
         purges,
         fleet: config.fleet_purges.clone(),
         accepted_purges: AcceptedPurges::default(),

@@ -61,6 +61,33 @@ labels! {
 }
 
 labels! {
+    /// The reason why no stored response answered a request that the edge fetched: the label `cause` of the misses of a
+    /// site. Each request of the class [`Miss`](super::site_counters::OutcomeClass::Miss) has one.
+    #[derive(Default)]
+    pub(crate) enum MissCause {
+        /// The key was not requested before, or so long ago that it is forgotten.
+        #[default]
+        New = "new",
+        /// The stored response was not fresh and could not be validated, or was evicted after the end of its lifetime.
+        Expired = "expired",
+        /// The response was stored, and left both tiers before the end of its lifetime.
+        Evicted = "evicted",
+        /// The last response for the key was not stored: by its fields, by a rule or by admission.
+        Refused = "refused",
+        /// The response was removed: by a purge, by an unsafe request, or because the origin did not confirm it.
+        Purged = "purged",
+        /// Another node of the fleet stores the object.
+        OtherNode = "other-node",
+        /// The request or a rule demands that the origin is asked about a fresh response.
+        Request = "request",
+        /// A part of the response is stored, and the request needs another one.
+        Range = "range",
+        /// Another request was already fetching the object.
+        Collapsed = "collapsed",
+    }
+}
+
+labels! {
     /// The result of an answer of an object's owner that this node could keep as a copy.
     pub(crate) enum CopyResult {
         Stored = "stored",

@@ -10,6 +10,7 @@ use edgeward_types::Timestamp;
 use http::StatusCode;
 
 use super::access_log::{LogLine, LogQueue, LogText};
+use super::causes::MissCause;
 use super::counters::Counters;
 use super::metric_labels::WorkerTally;
 use super::outcome::RequestOutcome;
@@ -31,6 +32,8 @@ pub(crate) struct Observation {
     outcome: Option<RequestOutcome>,
     /// The class of the outcome. A later step may change it, for example after a revalidation.
     class: OutcomeClass,
+    /// The cause, if the class at the end is [`OutcomeClass::Miss`].
+    pub(crate) miss_cause: MissCause,
     /// [`CLIENT_LEFT`] until the response begins.
     status: u16,
     /// The number of body bytes that were passed to the connection.
@@ -65,6 +68,7 @@ impl Observation {
             site: site.clone(),
             outcome: None,
             class: OutcomeClass::None,
+            miss_cause: MissCause::New,
             status: CLIENT_LEFT,
             body_bytes: 0,
             is_aborted: false,
@@ -172,6 +176,12 @@ impl Observation {
     fn finish_after(self, duration: Duration) -> Option<QueuedLine> {
         self.site
             .record_response(self.class, self.status, self.body_bytes, duration);
+        if self.class == OutcomeClass::Miss {
+            self.site.record_miss(match self.is_collapsed {
+                true => MissCause::Collapsed,
+                false => self.miss_cause,
+            });
+        }
         let LogText { request, queue } = self.text?;
         let line = LogLine {
             request,

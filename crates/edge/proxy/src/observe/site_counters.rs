@@ -8,9 +8,10 @@ use std::time::Duration;
 use edgeward_metrics::Exemplar;
 use edgeward_semantics::NotStoredReason;
 
+use super::causes::MissCause;
 use super::counter::Counter;
 use super::duration_histogram::DurationHistogram;
-use super::labels::{Label, labels};
+use super::labels::{Label, PerLabel, labels};
 use super::metric_labels::Tally;
 use crate::rt::panics::lock;
 
@@ -59,6 +60,8 @@ pub(crate) struct SiteCounters {
     pub(crate) first_bytes: [DurationHistogram; FetchClass::LABELS.len()],
     /// Indexed as [`NotStoredReason::ALL`]: fetched responses that may not be stored.
     pub(crate) not_storable: [Counter; NotStoredReason::ALL.len()],
+    /// Requests of the class [`OutcomeClass::Miss`], by cause.
+    pub(crate) misses: PerLabel<MissCause, { MissCause::LABELS.len() }>,
     /// The last duration of a request with a trace, by [`OutcomeClass`]. Only sampled requests use the lock.
     exemplars: Mutex<[Option<Exemplar>; OutcomeClass::LABELS.len()]>,
 }
@@ -71,6 +74,7 @@ impl Default for SiteCounters {
             statuses: array::from_fn(|_| Counter::default()),
             first_bytes: Default::default(),
             not_storable: array::from_fn(|_| Counter::default()),
+            misses: PerLabel::default(),
             exemplars: Mutex::default(),
         }
     }
@@ -88,6 +92,11 @@ impl SiteCounters {
         self.durations[outcome as usize].observe(duration);
         self.body_bytes[outcome as usize].add(body_bytes);
         self.statuses[status_series(status)].increment();
+    }
+
+    /// Counts a request of the class [`OutcomeClass::Miss`] that has ended.
+    pub(crate) fn record_miss(&self, cause: MissCause) {
+        self.misses[cause].increment();
     }
 
     /// Keeps the duration of a request with a trace.
@@ -115,9 +124,11 @@ impl Tally for SiteCounters {
         let of_bytes = self.body_bytes.iter().zip(&counted.body_bytes);
         let of_statuses = self.statuses.iter().zip(&counted.statuses);
         let of_reasons = self.not_storable.iter().zip(&counted.not_storable);
+        let of_misses = self.misses.all().iter().zip(counted.misses.all());
         of_bytes
             .chain(of_statuses)
             .chain(of_reasons)
+            .chain(of_misses)
             .for_each(|(sum, count)| sum.add(count.value()));
         let sums = self.durations.iter().chain(&self.first_bytes);
         let counts = counted.durations.iter().chain(&counted.first_bytes);

@@ -430,6 +430,7 @@ fn decide_found(
     match judge_found(verdict, worker.cache.fleet.as_ref(), reuse) {
         FoundDecision::Purged => {
             worker.counters.purged_hard.increment();
+            worker.cache.miss_history.remove(key.hash);
             decide_absent(worker, key, query)
         }
         FoundDecision::Serve {
@@ -460,7 +461,6 @@ fn decide_found(
 
 /// Returns the outcome of a lookup that found no response.
 pub(crate) fn decide_absent(worker: &Worker, key: CacheKey, query: &impl Query) -> Outcome {
-    let directives = query.directives();
     let mut rule = None;
     let negative = &worker.shared.negative;
     let is_unknown_id = || {
@@ -474,7 +474,7 @@ pub(crate) fn decide_absent(worker: &Worker, key: CacheKey, query: &impl Query) 
                 Advice::Forward => false,
             }
     };
-    match judge_absent(key.marker.is_some(), &directives, is_unknown_id) {
+    match judge_absent(key.marker.is_some(), &query.directives(), is_unknown_id) {
         AbsentDecision::UnknownId => Outcome::Refuse(refuse_unknown_id()),
         AbsentDecision::OnlyIfCached => Outcome::Refuse(refuse_only_if_cached()),
         AbsentDecision::Forward(reason) => Outcome::Miss { key, reason, rule },

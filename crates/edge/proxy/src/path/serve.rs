@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use edgeward_overload::{Level, Work};
-use edgeward_semantics::{PassReason, Route, TraceParent};
+use edgeward_semantics::{Forward, PassReason, Route, TraceParent};
 use http::Response;
 
 use super::body::EdgeBody;
@@ -25,6 +25,7 @@ use super::{fetch, invalidate, pass, purge, unsafe_request, upgrade};
 use crate::exchange::canonical::RawHead;
 use crate::exchange::hop::INVALIDATE;
 use crate::exchange::{Client, ConnState, Holding, Request, RequestBody, RequestError};
+use crate::observe::causes::MissCause;
 use crate::observe::outcome::RequestOutcome;
 use crate::observe::spans::SampledRequest;
 use crate::path::debug_faults;
@@ -191,11 +192,17 @@ fn carry_out(
         }
         Outcome::Revalidate { key, reason, stale } => {
             worker.record_request_rate(&key);
+            reply.observation.miss_cause = match reason {
+                Forward::Stale => MissCause::Expired,
+                _ => MissCause::Request,
+            };
             let fetch = fetch::fetch(reply, request, body, key, reason, Some(stale));
             later(conn, fetch)
         }
         Outcome::Miss { key, reason, rule } => {
             worker.record_request_rate(&key);
+            reply.observation.miss_cause =
+                worker.cache.miss_history.request(key.hash, worker.now());
             let fetch = fetch::fetch(reply, request, body, key, reason, None);
             let Some(rule) = rule else {
                 return later(conn, fetch);

@@ -230,6 +230,12 @@ fn the_origin_is_asked_once_for_each_object_and_one_node_stores_it() {
     for member in fleet["members"].as_array().expect("members") {
         assert_eq!(member["key_share"], 1.0 / 3.0, "{member}");
     }
+    // The two nodes that do not own an object know this at their second request for it.
+    until("the causes of misses are counted", || {
+        let series = "edgeward_site_misses_total{site=\"default\",cause=\"other-node\"}";
+        let of_node = |node: &FleetNode| metric(&node.page("/metrics"), series);
+        (nodes.iter().map(of_node).sum::<f64>() == 60.0).then_some(())
+    });
     let sent = origin.recorded();
     let hops = sent
         .iter()

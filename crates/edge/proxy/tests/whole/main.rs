@@ -48,6 +48,7 @@ mod large_bodies;
 mod least_rates;
 mod log_destinations;
 mod malformed;
+mod miss_causes;
 mod negative;
 mod no_vary_search;
 mod observation;

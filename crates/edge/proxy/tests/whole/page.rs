@@ -97,6 +97,7 @@ fn the_json_of_the_page_counts_the_requests_of_sites_and_origins() {
     assert_eq!(site["by_outcome"]["hit"], 3);
     assert_eq!(site["hit_ratio"], 0.75);
     assert_eq!(site["not_storable"], serde_json::json!({}));
+    assert_eq!(site["misses_by_cause"], serde_json::json!({ "new": 1 }));
     assert_eq!(json["origins"][0]["responses"], 1);
     assert_eq!(json["origins"][0]["servers"][0]["state"], "up");
     assert!(json["origins"][0]["p99_seconds"].is_number());

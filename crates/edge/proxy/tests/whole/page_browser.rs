@@ -163,26 +163,26 @@ fn the_main_cause_of_a_site_is_at_most_the_whole() {
         return;
     }
     let mut browser = Browser::start();
-    for (reasons, fleet, expected) in [
+    for (reasons, causes, expected) in [
         (
             json!({ "no-store": 9, "private": 1 }),
-            Value::Null,
+            json!({ "refused": 1 }),
             "90.0 %: no-store",
         ),
         (
             json!({}),
-            Value::Null,
-            "new or expired objects: memory has evicted none",
+            json!({ "new": 1 }),
+            "100.0 %: new objects: first requests",
         ),
         (
             json!({}),
-            fleet(),
-            "objects of other nodes, or new, expired or evicted ones",
+            json!({ "evicted": 1 }),
+            "100.0 %: evicted objects: more memory may help",
         ),
     ] {
         let server = with_state(|state| {
             state["sites"][0]["not_storable"] = reasons.clone();
-            state["fleet"] = fleet.clone();
+            state["sites"][0]["misses_by_cause"] = causes.clone();
         });
         open_state(&mut browser, &server, 1280);
         let cause = browser.evaluate(
@@ -327,7 +327,9 @@ fn the_page_shows_an_edge_without_the_newest_keys() {
     for has_fleet in [false, true] {
         let server = with_state(|state| {
             let site = state["sites"][0].as_object_mut().expect("a site");
-            site.remove("not_storable").expect("the key exists");
+            for key in ["not_storable", "misses_by_cause"] {
+                site.remove(key).expect("the key exists");
+            }
             let state = state.as_object_mut().expect("an object");
             for key in ["fleet", "fleet_purges", "http3"] {
                 state.remove(key).expect("the key exists");

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::config::OriginConfig;
 use crate::edge::status;
+use crate::observe::causes::MissCause;
 use crate::observe::duration_histogram::BUCKETS;
 use crate::observe::history::{Sums, growth, number, percentile};
 use crate::observe::labels::Label as _;
@@ -28,6 +29,7 @@ struct SiteSums {
     requests: [u64; OutcomeClass::LABELS.len()],
     bytes: [u64; OutcomeClass::LABELS.len()],
     server_errors: u64,
+    misses: [u64; MissCause::LABELS.len()],
     /// Indexed as [`NotStoredReason::ALL`].
     not_storable: [u64; NotStoredReason::ALL.len()],
     /// All durations.
@@ -42,6 +44,7 @@ impl Default for SiteSums {
             requests: [0; _],
             bytes: [0; _],
             server_errors: 0,
+            misses: [0; _],
             not_storable: [0; _],
             durations: [0; BUCKETS],
             waits: [0; BUCKETS],
@@ -74,6 +77,8 @@ impl TableSums {
                 }
                 let reasons = sums.not_storable.iter_mut().zip(&counters.not_storable);
                 reasons.for_each(|(sum, count)| *sum += count.value());
+                let misses = sums.misses.iter_mut().zip(counters.misses.all());
+                misses.for_each(|(sum, count)| *sum += count.value());
                 let statuses = STATUS_LABELS.iter().zip(&counters.statuses);
                 let failed = statuses.filter(|(label, _)| label.starts_with('5'));
                 sums.server_errors += failed.map(|(_, count)| count.value()).sum::<u64>();
@@ -144,12 +149,18 @@ impl TableSums {
             let reasons = grown(&now.not_storable, &before.not_storable);
             let reasons = NotStoredReason::ALL.iter().zip(reasons);
             let reasons = reasons.filter(|(_, count)| *count > 0);
+            let misses = MissCause::LABELS
+                .iter()
+                .zip(grown(&now.misses, &before.misses));
+            let misses = misses.filter(|(_, count)| *count > 0);
             let failed = now.server_errors.saturating_sub(before.server_errors);
             let row = json!({
                 "site": name,
                 "requests": total,
                 "requests_per_second": number(total as f64 / seconds),
                 "by_outcome": by_class.map(|(label, n)| ((*label).to_owned(), json!(n)))
+                    .collect::<serde_json::Map<_, _>>(),
+                "misses_by_cause": misses.map(|(label, n)| ((*label).to_owned(), json!(n)))
                     .collect::<serde_json::Map<_, _>>(),
                 // Fetched responses that may not be stored, by reason.
                 "not_storable": reasons.map(|(reason, n)| (reason.as_str().to_owned(), json!(n)))

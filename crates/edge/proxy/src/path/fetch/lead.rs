@@ -37,6 +37,7 @@ use crate::path::{debug_faults, encoded, storability};
 use destination::charge_of;
 use fetch_state::{ArrivedResponse, BodyTransfer, Fetch, FetchResult, OpenFill};
 use pump::Transfer;
+use role::ObjectRole;
 use versions::KeyVersions;
 
 impl Fetch {
@@ -244,6 +245,9 @@ impl Fetch {
         let charge = length
             .map(|length| stored::charge_bytes(self.key.bytes.len(), head_bytes(length), length));
         let role = self.role(storing, charge);
+        if role == ObjectRole::Other {
+            worker.cache.miss_history.leave_to_other_node(self.key.hash);
+        }
         let Some(mut destination) =
             self.choose_destination(&storable, fetch_time, versions, path_marker, role)
         else {

@@ -26,6 +26,7 @@ use crate::cache::stored::{Stored, StoredBody, StoredKind};
 use crate::cache::{CacheKey, DiskHit};
 use crate::exchange::pieces::PieceMemory;
 use crate::exchange::{Request, RequestError};
+use crate::observe::causes::MissCause;
 use crate::observe::outcome::RequestOutcome;
 use crate::path::body::EdgeBody;
 use crate::path::deliver::{Reply, needed_bytes};
@@ -76,6 +77,7 @@ pub(super) async fn answer(
         return Ok(reply.refuse(&refuse_only_if_cached()));
     }
     reply.count(RequestOutcome::Partial);
+    reply.observation.miss_cause = MissCause::Range;
     let status = CacheStatus::forward(Forward::Partial).with_detail("slices");
     respond(reply, request, key, stored, Some(status), None).await
 }

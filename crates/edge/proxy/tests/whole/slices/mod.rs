@@ -10,6 +10,7 @@ use crate::one_site::set_site;
 use crate::support::{Client, TestBed};
 use edgeward_proxy::config::Token;
 use edgeward_sites::{FieldChange, Settings};
+use edgeward_testkit::client::until;
 use edgeward_testkit::{Answer, Gate};
 use edgeward_types::ByteSize;
 use http::HeaderName;
@@ -47,6 +48,10 @@ fn a_range_on_a_miss_fetches_only_its_slices() {
         bed.metric("edgeward_slice_fetches_total{result=\"slice\"}"),
         4.0
     );
+    until("the cause is counted", || {
+        let series = "edgeward_site_misses_total{site=\"default\",cause=\"range\"} 1";
+        bed.metrics().contains(series).then_some(())
+    });
 }
 
 #[test]

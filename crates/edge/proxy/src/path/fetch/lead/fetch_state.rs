@@ -7,9 +7,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use edgeward_semantics::Exchange;
 use edgeward_semantics::slices::FirstPart;
+use edgeward_semantics::{Exchange, StoredPolicy};
 use edgeward_store::versions::Version;
+use edgeward_types::KeyHash;
 use http::HeaderMap;
 use http::response::Parts;
 
@@ -107,6 +108,15 @@ impl Fetch {
     pub(super) fn do_not_collapse(&self) {
         let marks = &self.worker.cache.hit_for_miss;
         marks.mark(self.key.primary_hash(), self.worker.now());
+    }
+
+    /// Records that a response is stored, for the causes of later misses. A request that does not find the marker of
+    /// variants looks the primary key up.
+    pub(super) fn record_stored(&self, hash: KeyHash, policy: &StoredPolicy) {
+        let (worker, history) = (&self.worker, &self.worker.cache.miss_history);
+        for key in [hash, self.key.primary_hash()] {
+            history.store(key, policy.fresh_until, worker.now());
+        }
     }
 
     /// Removes the stored response that the origin did not confirm.

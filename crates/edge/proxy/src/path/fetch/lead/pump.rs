@@ -267,6 +267,7 @@ impl Fetch {
         }
         if stored_in.ram || stored_in.disk {
             worker.counters.fills_stored.increment();
+            self.record_stored(destination.hash, &storable.policy);
         } else {
             worker.counters.fills_shared.increment();
         }

@@ -125,6 +125,7 @@ impl Fetch {
             None => Err(body),
         };
         self.store_entry(&destination, &stored);
+        self.record_stored(destination.hash, &policy);
         worker.cache.hit_for_miss.clear(self.key.primary_hash());
         self.leader.close();
         // RFC 9111 §4: followers get only a response that each of them could reuse. Followers whose key turns out to be

@@ -216,7 +216,9 @@ impl Reloader {
 
         // Everything that may fail.
         let present = Arc::clone(&listeners.borrow());
-        let next_listener = (!binding.has_passed_sockets).then_some(binding.next_listener);
+        // Before this process reads the sockets of UDP, new ones would be bound that no process reads.
+        let opens_listeners = !binding.has_passed_sockets && generations.routes.reads_sockets();
+        let next_listener = opens_listeners.then_some(binding.next_listener);
         let bound = bind_more(
             &config,
             &present,

@@ -60,9 +60,10 @@ pub enum StartError {
         /// The cause.
         source: io::Error,
     },
-    /// A reload opens a listener while a new process starts to replace this one.
+    /// A reload opens a listener while a new process starts to replace this one, or before this process has replaced
+    /// another one.
     #[error(
-        "cannot open {addr} during an upgrade, because the new process would not have it; try again afterwards"
+        "cannot open {addr} during an upgrade, because its sockets are passed; try again afterwards"
     )]
     SocketsPassed {
         /// The listener.

@@ -9,8 +9,10 @@ use std::thread::JoinHandle;
 
 use bytes::BytesMut;
 use edgeward_h3::{FrameDecoder, FrameEvent, FrameLimits, StreamKind};
+use edgeward_proxy::config::ListenerConfig;
 use edgeward_proxy::{Edge, EdgeConfig, Inheritance, InheritedSockets, RunningEdge};
 use edgeward_testkit::client::metric;
+use edgeward_testkit::programs::free_port;
 use edgeward_testkit::{Answer, Gate};
 use quinn::{Connection, ConnectionError, ReadError};
 use tokio::sync::watch;
@@ -327,6 +329,43 @@ fn a_reload_opens_no_listener_while_a_new_process_starts() {
     for config in [&without, &with] {
         reloader.reload(config).expect("no new process starts");
     }
+}
+
+/// The kernel would choose the unread sockets for clients of the old process.
+#[test]
+fn a_reload_opens_no_listener_before_the_new_process_reads_the_sockets() {
+    let http3 = Http3Bed::start();
+    http3.bed.origin.on("/page", Answer::ok("hello"));
+    let (edge, identity) = (http3.bed.edge, http3.identity);
+    let with = edge.reloader().config();
+    let mut without = with.clone();
+    without.listeners[0].http3 = false;
+    let mut further = with.clone();
+    let addr = SocketAddr::from(([127, 0, 0, 1], free_port()));
+    further.listeners.push(ListenerConfig {
+        addr: addr.into(),
+        ..with.listeners[0].clone()
+    });
+    let new = start_beside(&edge, &with, |_| true);
+    let reloader = new.reloader();
+    for opening in [&without, &further] {
+        let refused = reloader.reload(opening).expect_err("a listener is opened");
+        assert!(
+            refused.to_string().contains("during an upgrade"),
+            "{refused}"
+        );
+    }
+    reloader.reload(&with).expect("no listener changes");
+    take_over(&edge, &new);
+    let ending = end(edge);
+    reloader
+        .reload(&further)
+        .expect("the new process reads the sockets");
+    run(async {
+        let client = connect(addr, &identity).await;
+        assert_eq!(client.get("/page").await.body, b"hello");
+        join(ending).await;
+    });
 }
 
 /// Method: the new edge gets the sockets, but not the inboxes of the old one, and thus cannot reach it. The old one

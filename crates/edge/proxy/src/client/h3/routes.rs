@@ -210,7 +210,7 @@ impl Routes {
         Ok(copies)
     }
 
-    pub(super) fn reads_sockets(&self) -> bool {
+    pub(crate) fn reads_sockets(&self) -> bool {
         self.reads_sockets.load(Ordering::Relaxed)
     }
 

@@ -11,8 +11,9 @@ use quinn::crypto::rustls::QuicServerConfig;
 use super::inherit::{InheritedSockets, udp_name};
 use super::start_error::StartError;
 use crate::client::accepted::{TlsTransport, Transport};
+use crate::client::h3::bound;
 use crate::client::h3::routes::Routes;
-use crate::client::h3::socket::{self, EndpointParts};
+use crate::client::h3::socket::EndpointParts;
 use crate::client::listener;
 use crate::config::{EdgeConfig, ListenAddress, ListenerConfig};
 use crate::net::tls::{self, ListenerKeys, SiteKeys};
@@ -101,15 +102,15 @@ pub(super) fn bind_more(
                 });
                 let copies = sockets.collect::<Result<Vec<_>, _>>();
                 let copies = copies.map_err(|source| listen_error(listener, source))?;
-                // The endpoint of an earlier configuration may still have connections at the port.
-                let udp = bind_udp(config, listener, &known.addr, true, inherited)?;
+                let udp = bind_udp(config, listener, &known.addr, true, inherited, routes)?;
                 Arc::new(listen(listener, id, &site_keys, copies, udp, routes)?)
             }
             None => {
                 let earlier = present.iter().chain(&bound).filter_map(|b| b.addr.tcp());
                 let earlier: Vec<_> = earlier.collect();
                 let is_reload = !present.is_empty();
-                let (sockets, udp) = bind(config, listener, &earlier, is_reload, inherited)?;
+                let (sockets, udp) =
+                    bind(config, listener, &earlier, is_reload, inherited, routes)?;
                 Arc::new(listen(listener, id, &site_keys, sockets, udp, routes)?)
             }
         });
@@ -133,14 +134,15 @@ fn bind(
     earlier: &[SocketAddr],
     is_reload: bool,
     inherited: &mut InheritedSockets,
-) -> Result<(Sockets, Sockets), StartError> {
+    routes: &Routes,
+) -> Result<(Sockets, bound::Sockets), StartError> {
     let is_any_port = listener.addr.tcp().is_some_and(|addr| addr.port() == 0);
     let mut further_ports = if is_any_port { PORT_ATTEMPTS - 1 } else { 0 };
     loop {
         let sockets = bind_tcp(config, listener, earlier, inherited)?;
         let addr = address_of(listener, &sockets)?;
         let shared = config.share_ports || is_reload;
-        match bind_udp(config, listener, &addr, shared, inherited) {
+        match bind_udp(config, listener, &addr, shared, inherited, routes) {
             // The free port that the kernel has chosen is perhaps not free for UDP.
             Err(_) if further_ports > 0 => further_ports -= 1,
             Err(error) => return Err(error),
@@ -156,15 +158,26 @@ fn bind_udp(
     addr: &ListenAddress,
     shared: bool,
     inherited: &mut InheritedSockets,
-) -> Result<Sockets, StartError> {
+    routes: &Routes,
+) -> Result<bound::Sockets, StartError> {
     let Some(addr) = addr.tcp().filter(|_| listener.http3) else {
         return Ok(Vec::new());
     };
     let workers = config.workers.get();
-    let taken = inherited.take(&udp_name(&listener.addr));
+    let taken = inherited.take(&udp_name(&listener.addr)).into_iter();
+    let mut taken: Vec<_> = taken.map(|fd| Arc::new(fd.into())).collect();
+    if taken.is_empty() {
+        // The endpoints of an earlier configuration may still have connections at the port. With further sockets, the
+        // kernel would give these endpoints some of the new connections.
+        let open = routes.open_sockets().into_iter().map(|(_, socket)| socket);
+        taken.extend(open.filter(|socket| socket.addr() == Some(addr)));
+    }
     let sockets = match taken.is_empty() {
-        true => socket::bind(addr, workers, shared).map(each),
-        false => socket::adopt(taken, workers),
+        true => bound::bind(addr, workers, shared).map(|bound| {
+            bound::steer(&bound[0], workers, addr, config.share_ports);
+            bound::each(bound)
+        }),
+        false => bound::divide(taken, workers),
     };
     sockets.map_err(|source| StartError::ListenUdp {
         addr: listener.addr.clone(),
@@ -222,7 +235,7 @@ fn listen(
     id: u64,
     site_keys: &Arc<SiteKeys>,
     sockets: Sockets,
-    udp: Sockets,
+    udp: bound::Sockets,
     routes: &Arc<Routes>,
 ) -> Result<BoundListener, StartError> {
     let tls_error = |error| StartError::Tls {
@@ -252,16 +265,13 @@ fn listen(
     let http3 = match &keys {
         Some(keys) if listener.http3 => {
             let name = udp_name(&listener.addr);
-            let of_workers = udp.into_iter().map(|sockets| {
-                let parts = EndpointParts::of_sockets(&name, sockets, routes);
-                parts.map_err(|source| StartError::ListenUdp {
-                    addr: listener.addr.clone(),
-                    source,
-                })
-            });
+            let endpoints = EndpointParts::of_listener(&name, &udp, routes);
             Some(BoundHttp3 {
                 crypto: tls::quic_config(keys).map(Arc::new).map_err(tls_error)?,
-                endpoints: of_workers.collect::<Result<_, _>>()?,
+                endpoints: endpoints.map_err(|source| StartError::ListenUdp {
+                    addr: listener.addr.clone(),
+                    source,
+                })?,
             })
         }
         _ => None,

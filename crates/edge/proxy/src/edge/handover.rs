@@ -30,7 +30,7 @@ use super::start_error::StartError;
 use super::worker_thread::{Listeners, Stop};
 use crate::cache::disk::{DiskError, DiskTier};
 use crate::cache::successor::{ForwardedChange, Receipt};
-use crate::client::h3::socket::bind_rest;
+use crate::client::h3::bound::bind_rest;
 use crate::path::worker::Shared;
 use crate::rt::panics::lock;
 
@@ -59,8 +59,9 @@ impl RunningEdge {
     /// Returns a function that begins to read the sockets of UDP. Call it when the process before this one has stopped.
     pub fn quic_take_over(&self) -> impl Fn() + Send + Sync + 'static {
         let routes = Arc::clone(&self.generations.routes);
+        let shared = self.generations.shared().config.share_ports;
         move || {
-            bind_rest(&routes.open_sockets());
+            bind_rest(&routes.open_sockets(), shared);
             routes.read_sockets();
         }
     }

@@ -235,7 +235,7 @@ async fn request(quic: &Connection) -> Result<Vec<u8>, Unserved> {
 
 /// Reloads that switch HTTP/3 off and on leave a socket of an old connection beside the new ones.
 ///
-/// Method: the kernel chooses one of the sockets by the port, so some of the new clients reach the old one.
+/// Method: a connection keeps the endpoints of a listener that reloads remove and add again.
 #[test]
 fn an_upgrade_passes_the_sockets_of_removed_listeners() {
     let http3 = Http3Bed::start();
@@ -269,7 +269,7 @@ fn an_upgrade_passes_the_sockets_of_removed_listeners() {
 
 /// Sockets of additional workers get no datagrams before the new process reads them.
 ///
-/// Method: the kernel would choose one of three sockets by the port, so two of three clients would lose all datagrams.
+/// Method: with bound sockets, the kernel would choose one of three, so two of three clients would lose all datagrams.
 #[test]
 fn connections_survive_upgrades_to_more_workers_that_take_long_or_fail() {
     let http3 = Http3Bed::with_config(|config| config.workers = NonZeroUsize::MIN);
@@ -481,25 +481,86 @@ fn a_retry_of_the_old_process_is_answered_by_the_new_one() {
     });
 }
 
-/// Method: the kernel chooses one of two sockets by the port, so half of the new ports lead to the other worker. All
-/// 32 lead to the same worker in one of 2^32 runs.
+/// Sends requests, each from another port.
+async fn request_from_other_ports(client: &H3Client, ports: usize) {
+    for _ in 0..ports {
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("a port is free");
+        client.endpoint.rebind(socket).expect("the socket is open");
+        assert_eq!(client.get("/page").await.body, b"hello");
+    }
+}
+
 #[test]
-fn a_client_keeps_its_connection_when_its_port_changes() {
+fn the_datagrams_of_a_client_reach_its_worker_when_its_port_changes() {
     let http3 = Http3Bed::start();
     http3.bed.origin.on("/page", Answer::ok("hello"));
     run(async {
-        let client = http3.connect().await;
-        for _ in 0..32 {
-            let socket = UdpSocket::bind("127.0.0.1:0").expect("a port is free");
-            client.endpoint.rebind(socket).expect("the socket is open");
-            assert_eq!(client.get("/page").await.body, b"hello");
+        for _ in 0..4 {
+            request_from_other_ports(&http3.connect().await, 8).await;
         }
     });
+    assert_eq!(http3.bed.metric(TO_WORKER), 0.0);
+}
+
+/// Method: the kernel chooses one of two sockets by the port, so half of the new ports lead to the other worker. All
+/// 32 lead to the same worker in one of 2^32 runs.
+#[test]
+fn workers_pass_datagrams_on_if_other_processes_may_share_the_port() {
+    let http3 = Http3Bed::with_config(|config| config.share_ports = true);
+    http3.bed.origin.on("/page", Answer::ok("hello"));
+    run(async { request_from_other_ports(&http3.connect().await, 32).await });
     assert!(http3.bed.metric(TO_WORKER) > 0.0);
-    assert_eq!(
-        http3
-            .bed
-            .metric("edgeward_client_connections_total{protocol=\"h3\"}"),
-        1.0
-    );
+    let connections = "edgeward_client_connections_total{protocol=\"h3\"}";
+    assert_eq!(http3.bed.metric(connections), 1.0);
+}
+
+/// The new edge knows the places of the sockets that it has, and of those that it adds.
+#[test]
+fn clients_reach_their_worker_after_upgrades_to_other_numbers_of_workers() {
+    let count = |workers| NonZeroUsize::new(workers).expect("not zero");
+    let http3 = Http3Bed::with_config(|config| config.workers = count(1));
+    http3.bed.origin.on("/page", Answer::ok("hello"));
+    let (addr, identity) = (http3.bed.addr(), http3.identity);
+    run(async {
+        let mut edge = http3.bed.edge;
+        for workers in [3, 2, 4] {
+            let mut config = edge.reloader().config();
+            config.workers = count(workers);
+            let new = start_beside(&edge, &config, |_| true);
+            take_over(&edge, &new);
+            join(end(edge)).await;
+            for _ in 0..8 {
+                request_from_other_ports(&connect(addr, &identity).await, 4).await;
+            }
+            assert_eq!(metric_of(&new, TO_WORKER), 0.0, "{workers} workers");
+            edge = new;
+        }
+    });
+}
+
+/// Method: a request keeps the endpoints of the listener that was switched off.
+#[test]
+fn http3_that_is_switched_on_again_accepts_every_client() {
+    let http3 = Http3Bed::start();
+    let gate = Gate::new();
+    let held = Answer::ok("last").wait_before_head(&gate);
+    http3.bed.origin.on("/last", held);
+    http3.bed.origin.on("/page", Answer::ok("hello"));
+    run(async {
+        let client = http3.connect().await;
+        let last = client.send("GET", "/last", &[]).await;
+        gate.reached_by(1).await;
+        let reloader = http3.bed.edge.reloader();
+        let mut config = reloader.config();
+        for is_on in [false, true] {
+            config.listeners[0].http3 = is_on;
+            let reloaded = reloader.reload(&config);
+            reloaded.expect("the configuration is valid");
+        }
+        for _ in 0..16 {
+            request_from_other_ports(&http3.connect().await, 1).await;
+        }
+        gate.open();
+        assert_eq!(last.answer().await.body, b"last");
+    });
 }

@@ -21,6 +21,8 @@ use std::time::Duration;
 use aws_lc_rs::aead::quic::HeaderProtectionKey;
 use quinn::{ConnectionId, ConnectionIdGenerator};
 
+use super::steering::Slot;
+
 /// Names an endpoint among those of all processes that share sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct EndpointName {
@@ -113,6 +115,8 @@ impl IdCipher {
 pub(super) struct IdGenerator {
     pub(super) cipher: Arc<IdCipher>,
     pub(super) endpoint: EndpointName,
+    /// The kernel finds the socket of the endpoint by its ids.
+    pub(super) slot: Slot,
     /// True while the endpoint makes a Retry.
     pub(super) makes_retry: Arc<AtomicBool>,
     pub(super) nonce: u32,
@@ -120,12 +124,18 @@ pub(super) struct IdGenerator {
 
 impl ConnectionIdGenerator for IdGenerator {
     fn generate_cid(&mut self) -> ConnectionId {
-        self.nonce = self.nonce.wrapping_add(1);
         let name = IdName {
             endpoint: self.endpoint,
             is_retry: self.makes_retry.load(Ordering::Relaxed),
         };
-        ConnectionId::new(&self.cipher.id(name, self.nonce))
+        // Encryption makes each slot equally likely, so this takes as many attempts as there are sockets, on average.
+        loop {
+            self.nonce = self.nonce.wrapping_add(1);
+            let id = self.cipher.id(name, self.nonce);
+            if self.slot.has(id) {
+                return ConnectionId::new(&id);
+            }
+        }
     }
 
     fn cid_len(&self) -> usize {

@@ -16,6 +16,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV
 use quinn::udp::{EcnCodepoint, RecvMeta};
 
 use super::connection_id::{ID_BYTES, Id};
+use super::steering::LONG_HEADER;
 
 pub(crate) const HEAD_BYTES: usize = 39;
 
@@ -133,8 +134,6 @@ impl Destination {
 const SOURCE_V6: u8 = 1 << 2;
 const DESTINATION: u8 = 1 << 3;
 const DESTINATION_V6: u8 = 1 << 4;
-
-const LONG_HEADER: u8 = 1 << 7;
 
 #[cfg(test)]
 mod tests {

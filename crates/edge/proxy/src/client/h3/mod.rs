@@ -6,10 +6,12 @@
 //! is also the body of an upload. Its response is sent by `responder`, and
 //! the bytes of a WebSocket by `tunnel`.
 //!
-//! A datagram may reach an endpoint of another worker, or of another process after an upgrade. Its connection id names
-//! the endpoint of its connection ([`connection_id`]), and [`routes`] pass it on.
+//! The kernel gives a datagram to the worker of its connection ([`steering`]). After an upgrade, it may belong to an
+//! endpoint of another process, or of another worker. Its connection id names the endpoint of its connection
+//! ([`connection_id`]), and [`routes`] pass it on.
 
 mod attempt; // which attempts to open a connection are accepted
+pub(crate) mod bound; // the sockets of a listener
 mod connection;
 pub(crate) mod connection_id; // the endpoint of a connection by its ids
 pub(crate) mod endpoint;
@@ -21,6 +23,7 @@ mod request;
 mod request_reader;
 mod responder;
 pub(crate) mod routes; // datagrams reach the endpoint of their connection
-pub(crate) mod socket;
+pub(crate) mod socket; // the socket of an endpoint
 mod state; // the state that the tasks of a connection share
+mod steering; // the kernel's choice among the sockets of a listener
 mod tunnel;

@@ -1,9 +1,9 @@
 //! Datagrams reach the endpoint of their connection.
 //!
-//! The kernel chooses the socket of a datagram by addresses and ports. The datagram of a client whose port has changed
-//! may thus reach an endpoint of another worker, and after an upgrade each datagram of an old connection reaches the
-//! new process. Each endpoint has an [`Inbox`], a socket pair through which others send it the datagrams that are its
-//! own. The kernel bounds the queue of a pair. At an upgrade the new process gets the sending ends.
+//! After an upgrade, each datagram of an old connection reaches the new process. A datagram may also reach an endpoint
+//! of another worker, if the number of workers has changed or the kernel chooses by addresses. Each endpoint has an
+//! [`Inbox`], a socket pair through which others send it the datagrams that are its own. The kernel bounds the queue of
+//! a pair. At an upgrade the new process gets the sending ends.
 
 use std::collections::HashMap;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -24,11 +24,13 @@ use rustix::net::{
     SocketType, recvmsg, sendmsg, socketpair,
 };
 
+use super::bound::SharedSocket;
 #[cfg(test)]
 use super::connection_id::Id;
 use super::connection_id::{EndpointName, IdGenerator, IdName};
 use super::forwarded::{DatagramHead, Destination, HEAD_BYTES};
 use super::quic_keys::{QuicIdentity, QuicKeys};
+use super::steering::Slot;
 use crate::rt::panics::lock;
 
 /// The endpoints that share sockets: those of this process, and those of processes before it.
@@ -39,9 +41,9 @@ pub(crate) struct Routes {
     own: RwLock<Vec<Option<OwnedFd>>>,
     /// Those of earlier processes that have not ended, as far as it is known.
     earlier: RwLock<HashMap<EndpointName, OwnedFd>>,
-    /// The sockets of the endpoints of this process, with the names of their listeners. A listener may have been
-    /// removed while its endpoints have connections.
-    sockets: Mutex<Vec<(String, Weak<OwnedFd>)>>,
+    /// The sockets of the endpoints of this process, with the names of their listeners and their slots. A listener may
+    /// have been removed while its endpoints have connections.
+    sockets: Mutex<Vec<(String, Slot, Weak<SharedSocket>)>>,
     /// True if this process reads the sockets, and no other one.
     reads_sockets: AtomicBool,
 }
@@ -110,7 +112,7 @@ impl Routes {
     /// Returns the settings of the endpoint of an inbox.
     pub(super) fn endpoint_config(&self, inbox: &Inbox) -> EndpointConfig {
         let (cipher, endpoint) = (Arc::clone(&self.keys.ids), inbox.endpoint);
-        let makes_retry = Arc::clone(&inbox.makes_retry);
+        let (slot, makes_retry) = (inbox.slot, Arc::clone(&inbox.makes_retry));
         let mut config = EndpointConfig::new(Arc::clone(&self.keys.resets));
         config.min_reset_interval(RESET_INTERVAL);
         config.cid_generator(move || {
@@ -119,6 +121,7 @@ impl Routes {
             Box::new(IdGenerator {
                 cipher: Arc::clone(&cipher),
                 endpoint,
+                slot,
                 makes_retry: Arc::clone(&makes_retry),
                 nonce: u32::from_le_bytes(nonce),
             })
@@ -141,8 +144,8 @@ impl Routes {
         [b"\xc0\0\0\0\x01\x08", &id[..]].concat()
     }
 
-    /// Opens the inbox of a new endpoint.
-    pub(crate) fn open_inbox(self: &Arc<Self>) -> io::Result<Inbox> {
+    /// Opens the inbox of a new endpoint whose socket has this slot.
+    pub(super) fn open_inbox(self: &Arc<Self>, slot: Slot) -> io::Result<Inbox> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         // This kind of socket keeps the borders of messages, and reports that the other end has closed.
         let (sending, receiving) =
@@ -162,32 +165,35 @@ impl Routes {
                 generation: self.identity.generation,
                 number,
             },
+            slot,
             makes_retry: Arc::default(),
             routes: Arc::clone(self),
         })
     }
 
-    /// Adds the socket of a new endpoint of `listener`.
-    pub(super) fn add_socket(&self, listener: &str, socket: &Arc<OwnedFd>) {
+    /// Adds the socket of a new endpoint of `listener`. An earlier endpoint may have had it.
+    pub(super) fn add_socket(&self, listener: &str, slot: Slot, socket: &Arc<SharedSocket>) {
         let mut sockets = lock(&self.sockets);
-        sockets.retain(|(_, socket)| socket.strong_count() > 0);
-        sockets.push((listener.into(), Arc::downgrade(socket)));
+        let added = Arc::downgrade(socket);
+        sockets.retain(|(.., known)| known.strong_count() > 0 && !known.ptr_eq(&added));
+        sockets.push((listener.into(), slot, added));
     }
 
-    /// Returns copies of the sockets of all endpoints that have not closed, for the process that replaces this one. The
-    /// kernel sends each of them datagrams of new connections.
+    /// Returns copies of the sockets of all endpoints that have not closed, for the process that replaces this one.
     pub(crate) fn sockets(&self) -> io::Result<Vec<(String, OwnedFd)>> {
         let open = self.open_sockets().into_iter();
-        open.map(|(listener, socket)| Ok((listener, socket.try_clone()?)))
+        open.map(|(listener, socket)| Ok((listener, socket.fd.try_clone()?)))
             .collect()
     }
 
-    /// Returns the sockets of all endpoints that have not closed, with the names of their listeners.
-    pub(crate) fn open_sockets(&self) -> Vec<(String, Arc<OwnedFd>)> {
-        let sockets = lock(&self.sockets);
+    /// Returns the sockets of all endpoints that have not closed, with the names of their listeners. Those of an
+    /// address have the order of their slots.
+    pub(crate) fn open_sockets(&self) -> Vec<(String, Arc<SharedSocket>)> {
+        let mut sockets = lock(&self.sockets);
+        sockets.sort_by_key(|(_, slot, _)| slot.index);
         let open = sockets
             .iter()
-            .filter_map(|(listener, socket)| Some((listener.clone(), socket.upgrade()?)));
+            .filter_map(|(listener, _, socket)| Some((listener.clone(), socket.upgrade()?)));
         open.collect()
     }
 
@@ -315,6 +321,7 @@ impl std::fmt::Debug for Routes {
 pub(crate) struct Inbox {
     receiving: OwnedFd,
     pub(super) endpoint: EndpointName,
+    slot: Slot,
     /// True while the endpoint makes a Retry, whose id then says so.
     pub(super) makes_retry: Arc<AtomicBool>,
     pub(crate) routes: Arc<Routes>,

@@ -1,117 +1,50 @@
-//! The sockets of QUIC: one of UDP for each worker.
+//! The socket of an endpoint, which also receives datagrams that other endpoints pass on.
 
 use std::io::{self, IoSliceMut};
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
 use quinn::udp::{RecvMeta, Transmit};
 use quinn::{AsyncUdpSocket, Runtime as _, TokioRuntime, UdpPoller};
-use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
+use super::bound::{SharedSocket, Sockets};
 use super::forwarded::DatagramHead;
 use super::routes::{Inbox, Owner, Passed, Routes};
+use super::steering::Slot;
 use crate::observe::counters::Counters;
-
-/// Binds one socket for each worker to the same address (`SO_REUSEPORT`). The kernel chooses the socket of a datagram
-/// by the addresses and ports of client and edge, so all datagrams of a client reach one worker.
-///
-/// Unless `shared` is true, binding fails if another process has the address.
-pub(crate) fn bind(addr: SocketAddr, workers: usize, shared: bool) -> io::Result<Vec<OwnedFd>> {
-    let first = new_socket(addr)?;
-    // As for TCP, another process that has the address with this option would not be noticed.
-    first.set_reuse_port(shared)?;
-    first.bind(&addr.into())?;
-    first.set_reuse_port(true)?;
-    let mut all = vec![first.into()];
-    for _ in 1..workers {
-        all.push(bind_another(addr)?);
-    }
-    Ok(all)
-}
-
-/// Divides sockets of another process between the workers. That process may have another number of workers: a worker
-/// then has several sockets, or one that is new and not [bound](bind_rest) yet.
-pub(crate) fn adopt(sockets: Vec<OwnedFd>, workers: usize) -> io::Result<Vec<Vec<OwnedFd>>> {
-    let addr = SockRef::from(&sockets[0]).local_addr()?.as_socket();
-    let mut divided: Vec<Vec<OwnedFd>> = (0..workers).map(|_| Vec::new()).collect();
-    for (socket, worker) in sockets.into_iter().zip((0..workers).cycle()) {
-        divided[worker].push(socket);
-    }
-    for of_worker in divided.iter_mut().filter(|sockets| sockets.is_empty()) {
-        let addr = addr.ok_or(io::ErrorKind::InvalidInput)?;
-        of_worker.push(new_socket(addr)?.into());
-    }
-    Ok(divided)
-}
-
-/// Binds the new sockets of [`adopt`] to the addresses of the other sockets of their listeners. The kernel then chooses
-/// them for some datagrams of all connections. Call this function when the other process has stopped reading: its
-/// connections would lose these datagrams before. Workers do not share a socket instead, because the two datagrams of a
-/// large ClientHello would reach two endpoints.
-pub(crate) fn bind_rest(sockets: &[(String, Arc<OwnedFd>)]) {
-    for (listener, socket) in sockets {
-        let mut of_listener = sockets.iter().filter(|(other, _)| other == listener);
-        if bound_addr(socket).is_none()
-            && let Some(addr) = of_listener.find_map(|(_, socket)| bound_addr(socket))
-            && let Err(error) = bind_shared(&SockRef::from(socket), addr)
-        {
-            tracing::error!(listener, %error, "a worker accepts no QUIC connections");
-        }
-    }
-}
-
-/// Returns the address of a socket. `None` if it is not bound.
-fn bound_addr(socket: &OwnedFd) -> Option<SocketAddr> {
-    let addr = SockRef::from(socket).local_addr().ok()?.as_socket();
-    addr.filter(|addr| addr.port() != 0)
-}
-
-fn bind_another(addr: SocketAddr) -> io::Result<OwnedFd> {
-    let socket = new_socket(addr)?;
-    bind_shared(&socket, addr)?;
-    Ok(socket.into())
-}
-
-fn bind_shared(socket: &Socket, addr: SocketAddr) -> io::Result<()> {
-    socket.set_reuse_port(true)?;
-    socket.bind(&addr.into())
-}
-
-fn new_socket(addr: SocketAddr) -> io::Result<Socket> {
-    let socket = Socket::new(Domain::for_address(addr), Type::DGRAM, Some(Protocol::UDP))?;
-    socket.set_nonblocking(true)?;
-    // The kernel lowers the sizes to `net.core.rmem_max` and `net.core.wmem_max`.
-    _ = socket.set_recv_buffer_size(BUFFER_BYTES);
-    _ = socket.set_send_buffer_size(BUFFER_BYTES);
-    Ok(socket)
-}
 
 /// The parts of an endpoint that a worker has not opened yet.
 #[derive(Debug)]
 pub(crate) struct EndpointParts {
-    pub(crate) socket: Arc<OwnedFd>,
+    pub(super) socket: Arc<SharedSocket>,
     pub(crate) inbox: Arc<Inbox>,
 }
 
 impl EndpointParts {
-    /// Gives each socket of `listener` an inbox.
-    pub(crate) fn of_sockets(
+    /// Gives each socket of `listener` an inbox. Returns the parts of each worker.
+    pub(crate) fn of_listener(
         listener: &str,
-        sockets: Vec<OwnedFd>,
+        sockets: &Sockets,
         routes: &Arc<Routes>,
-    ) -> io::Result<Vec<Self>> {
-        let parts = sockets.into_iter().map(|socket| {
-            let inbox = Arc::new(routes.open_inbox()?);
-            let socket = Arc::new(socket);
-            routes.add_socket(listener, &socket);
-            Ok(Self { socket, inbox })
+    ) -> io::Result<Vec<Vec<Self>>> {
+        let (workers, all) = (sockets.len(), sockets.iter().flatten().count());
+        let of_workers = sockets.iter().enumerate().map(|(worker, sockets)| {
+            let parts = sockets.iter().enumerate().map(|(round, socket)| {
+                // The order of the slots is that in which `divide` has taken the sockets.
+                let slot = Slot::new(worker + round * workers, all);
+                let inbox = Arc::new(routes.open_inbox(slot)?);
+                routes.add_socket(listener, slot, socket);
+                let socket = Arc::clone(socket);
+                Ok(Self { socket, inbox })
+            });
+            parts.collect()
         });
-        parts.collect()
+        of_workers.collect()
     }
 }
 
@@ -120,23 +53,26 @@ impl EndpointParts {
 pub(crate) struct EndpointSocket {
     socket: Arc<dyn AsyncUdpSocket>,
     /// The same one, which [`Routes`] pass to another process while the endpoint is open.
-    _passed: Arc<OwnedFd>,
+    shared: Arc<SharedSocket>,
     inbox: AsyncFd<Arc<Inbox>>,
     counters: Arc<Counters>,
 }
 
 impl EndpointSocket {
     pub(crate) fn open(parts: &EndpointParts, counters: &Arc<Counters>) -> io::Result<Arc<Self>> {
-        let socket = parts.socket.try_clone()?;
+        let socket = parts.socket.fd.try_clone()?;
         #[expect(
             deprecated,
             reason = "the replacement is an unsafe fn, because some types may change their descriptor; an Inbox keeps \
                       its descriptor, so the safe function is sound here"
         )]
         let inbox = AsyncFd::with_interest(Arc::clone(&parts.inbox), Interest::READABLE)?;
+        // An earlier endpoint gets the datagrams of its connections through its inbox from now on.
+        let reader = parts.inbox.endpoint.number.into();
+        parts.socket.reader.store(reader, Ordering::Relaxed);
         Ok(Arc::new(Self {
             socket: TokioRuntime.wrap_udp_socket(socket.into())?,
-            _passed: Arc::clone(&parts.socket),
+            shared: Arc::clone(&parts.socket),
             inbox,
             counters: Arc::clone(counters),
         }))
@@ -166,6 +102,13 @@ impl EndpointSocket {
             }
         }
         count
+    }
+
+    fn reads_socket(&self) -> bool {
+        let inbox = self.inbox.get_ref();
+        let is_reader =
+            self.shared.reader.load(Ordering::Relaxed) == u32::from(inbox.endpoint.number);
+        is_reader && inbox.routes.reads_sockets()
     }
 
     /// Passes on the datagrams of a buffer that belong to other endpoints, and closes the gaps.
@@ -221,7 +164,7 @@ impl AsyncUdpSocket for EndpointSocket {
         // A flood of the socket or of the inbox leaves half of the buffers to the other.
         let half = buffers.len().div_ceil(2);
         let passed = self.receive_passed(cx, &mut buffers[..half], &mut received[..half]);
-        if !self.inbox.get_ref().routes.reads_sockets() {
+        if !self.reads_socket() {
             return match passed {
                 0 => Poll::Pending,
                 passed => Poll::Ready(Ok(passed)),
@@ -257,33 +200,27 @@ impl AsyncUdpSocket for EndpointSocket {
     }
 }
 
-/// The size of the kernel's buffers of a socket. The default of Linux, 208 KiB, is full after 2 ms at 1 Gbit/s, and
-/// datagrams that arrive then are lost.
-const BUFFER_BYTES: usize = 4 << 20;
-
 #[cfg(test)]
 mod tests {
     use std::net::UdpSocket;
+    use std::os::fd::OwnedFd;
     use std::time::Duration;
 
+    use socket2::SockRef;
+
     use super::*;
+    use crate::client::h3::bound::{bind, each};
     use crate::client::h3::connection_id::EndpointName;
 
-    #[test]
-    fn the_workers_of_one_edge_share_an_address_with_no_other_edge() {
-        let any_port = "127.0.0.1:0".parse().expect("the address is valid");
-        let port_of = |socket: &OwnedFd| {
-            let socket = UdpSocket::from(socket.try_clone().expect("a descriptor is free"));
-            socket.local_addr().expect("the socket is bound")
-        };
-        let first = bind(any_port, 1, false).expect("a port is free");
-        let addr = port_of(&first[0]);
-        let refused = bind(addr, 2, false).expect_err("the address is in use");
-        assert_eq!(refused.kind(), io::ErrorKind::AddrInUse);
-        drop(first);
-        let ours = bind(addr, 2, false).expect("the address is free");
-        assert_eq!(ours.iter().map(port_of).collect::<Vec<_>>(), [addr; 2]);
-        bind(addr, 1, true).expect("an edge that shares ports has the address too");
+    /// Returns the parts of one endpoint for each socket.
+    fn parts(sockets: Vec<OwnedFd>, routes: &Arc<Routes>) -> Vec<EndpointParts> {
+        let of_workers = each(sockets);
+        let parts = EndpointParts::of_listener("udp", &of_workers, routes);
+        parts
+            .expect("descriptors are free")
+            .into_iter()
+            .flatten()
+            .collect()
     }
 
     fn runtime() -> tokio::runtime::Runtime {
@@ -298,8 +235,7 @@ mod tests {
         let any_port = "127.0.0.1:0".parse().expect("the address is valid");
         let routes = Routes::new();
         let sockets = bind(any_port, 1, false).expect("a port is free");
-        let parts =
-            EndpointParts::of_sockets("udp", sockets, &routes).expect("descriptors are free");
+        let parts = parts(sockets, &routes);
         let runtime = runtime();
         let _entered = runtime.enter();
         let endpoint = EndpointSocket::open(&parts[0], &Arc::default());
@@ -322,9 +258,10 @@ mod tests {
         let any_port = "127.0.0.1:0".parse().expect("the address is valid");
         let routes = Routes::new();
         let sockets = bind(any_port, 1, false).expect("a port is free");
-        let addr = bound_addr(&sockets[0]).expect("the socket is bound");
-        let parts =
-            EndpointParts::of_sockets("udp", sockets, &routes).expect("descriptors are free");
+        let addr = SockRef::from(&sockets[0]).local_addr();
+        let addr = addr.expect("the socket is bound").as_socket();
+        let addr = addr.expect("an address of IP");
+        let parts = parts(sockets, &routes);
         let ended = EndpointName {
             generation: 0,
             number: 1,
@@ -365,8 +302,7 @@ mod tests {
         let any_port = "127.0.0.1:0".parse().expect("the address is valid");
         let routes = Routes::new();
         let sockets = bind(any_port, 2, false).expect("a port is free");
-        let parts =
-            EndpointParts::of_sockets("udp", sockets, &routes).expect("descriptors are free");
+        let parts = parts(sockets, &routes);
         let runtime = runtime();
         let _entered = runtime.enter();
         let counters = Arc::default();
@@ -392,37 +328,5 @@ mod tests {
         let received = other.inbox.get_ref().receive(&mut passed);
         let meta = received.expect("a message arrived").expect("a datagram");
         assert_eq!(passed[..meta.len], b);
-    }
-
-    #[test]
-    fn each_socket_of_another_process_has_a_worker_and_each_worker_a_socket() {
-        let any_port = "127.0.0.1:0".parse().expect("the address is valid");
-        for (sockets, workers, expected) in [(2, 2, "1 1"), (3, 2, "2 1"), (1, 2, "1 1")] {
-            let inherited = bind(any_port, sockets, false).expect("a port is free");
-            let divided = adopt(inherited, workers).expect("the sockets are bound");
-            let counts: Vec<_> = divided.iter().map(|all| all.len().to_string()).collect();
-            assert_eq!(counts.join(" "), expected);
-        }
-    }
-
-    /// The kernel would send a bound socket datagrams of connections of the process before.
-    #[test]
-    fn the_sockets_of_additional_workers_are_bound_by_a_second_step() {
-        let any_port = "127.0.0.1:0".parse().expect("the address is valid");
-        let routes = Routes::after(Routes::new().identity(), []);
-        let mut expected = Vec::new();
-        let mut parts = Vec::new();
-        for listener in ["first", "second"] {
-            let inherited = bind(any_port, 1, false).expect("a port is free");
-            expected.extend([bound_addr(&inherited[0]); 3]);
-            let divided = adopt(inherited, 3).expect("the socket is bound");
-            let sockets = divided.into_iter().flatten().collect();
-            let of_listener = EndpointParts::of_sockets(listener, sockets, &routes);
-            parts.extend(of_listener.expect("descriptors are free"));
-        }
-        let addrs = || parts.iter().map(|parts| bound_addr(&parts.socket));
-        assert_eq!(addrs().flatten().count(), 2);
-        bind_rest(&routes.open_sockets());
-        assert_eq!(addrs().collect::<Vec<_>>(), expected);
     }
 }

@@ -8,6 +8,9 @@ const HEAD: DatagramHead = DatagramHead {
     ecn: None,
 };
 
+/// The slot of the only socket.
+const ALONE: Slot = Slot::of_one();
+
 /// Returns a datagram with a short header for a connection of `endpoint`.
 fn datagram(routes: &Routes, endpoint: EndpointName) -> Vec<u8> {
     [&[0x40], &routes.new_id(endpoint)[..], b"text"].concat()
@@ -25,7 +28,7 @@ fn receive(inbox: &Inbox) -> Vec<u8> {
 #[test]
 fn a_datagram_of_another_worker_reaches_its_inbox_until_the_endpoint_closes() {
     let routes = Routes::new();
-    let inboxes = [(); 3].map(|()| routes.open_inbox().expect("a socket pair"));
+    let inboxes = [(); 3].map(|()| routes.open_inbox(ALONE).expect("a socket pair"));
     let [first, second, third] = inboxes;
     let datagram = datagram(&routes, second.endpoint);
     assert_eq!(routes.owner(second.endpoint, &datagram), Owner::Receiver);
@@ -40,14 +43,17 @@ fn a_datagram_of_another_worker_reaches_its_inbox_until_the_endpoint_closes() {
     drop(second);
     assert_eq!(routes.pass(closed, HEAD, &datagram), Passed::Gone);
     // The next endpoint gets the number.
-    assert_eq!(routes.open_inbox().expect("a socket pair").endpoint, closed);
+    assert_eq!(
+        routes.open_inbox(ALONE).expect("a socket pair").endpoint,
+        closed
+    );
     drop(third);
 }
 
 #[test]
 fn a_datagram_whose_id_is_not_ours_is_dropped_unless_it_may_begin_a_connection() {
     let routes = Routes::new();
-    let inbox = routes.open_inbox().expect("a socket pair");
+    let inbox = routes.open_inbox(ALONE).expect("a socket pair");
     let not_ours = (0..).map(u64::to_le_bytes);
     let mut not_ours = not_ours.filter(|id| routes.keys.ids.name(*id).is_none());
     let id = not_ours.next().expect("most ids are not ours");
@@ -60,7 +66,7 @@ fn a_datagram_whose_id_is_not_ours_is_dropped_unless_it_may_begin_a_connection()
 #[test]
 fn a_full_inbox_loses_datagrams_and_has_space_again_after_a_receipt() {
     let routes = Routes::new();
-    let inbox = routes.open_inbox().expect("a socket pair");
+    let inbox = routes.open_inbox(ALONE).expect("a socket pair");
     let datagram = [datagram(&routes, inbox.endpoint), vec![0; 1200]].concat();
     let pass = || routes.pass(inbox.endpoint, HEAD, &datagram);
     // The system charges each datagram at least its bytes.
@@ -77,9 +83,9 @@ fn a_full_inbox_loses_datagrams_and_has_space_again_after_a_receipt() {
 #[test]
 fn a_datagram_of_a_later_process_is_dropped_unless_it_may_begin_a_connection() {
     let first = Routes::new();
-    let own = first.open_inbox().expect("a socket pair").endpoint;
+    let own = first.open_inbox(ALONE).expect("a socket pair").endpoint;
     let second = Routes::after(first.identity(), []);
-    let later = second.open_inbox().expect("a socket pair").endpoint;
+    let later = second.open_inbox(ALONE).expect("a socket pair").endpoint;
     let short = datagram(&second, later);
     assert_eq!(first.owner(own, &short), Owner::Unknown);
     let long = [b"\xc0\0\0\0\x01\x08", &short[1..]].concat();
@@ -89,13 +95,13 @@ fn a_datagram_of_a_later_process_is_dropped_unless_it_may_begin_a_connection() {
 #[test]
 fn an_answer_to_a_retry_belongs_to_the_endpoint_that_receives_it() {
     let first = Routes::new();
-    let inbox = first.open_inbox().expect("a socket pair");
-    let other = first.open_inbox().expect("a socket pair").endpoint;
+    let inbox = first.open_inbox(ALONE).expect("a socket pair");
+    let other = first.open_inbox(ALONE).expect("a socket pair").endpoint;
     let answer = first.answer_to_retry(inbox.endpoint);
     assert_eq!(first.owner(inbox.endpoint, &answer), Owner::Receiver);
     assert_eq!(first.owner(other, &answer), Owner::Receiver);
     let second = Routes::after(first.identity(), first.inboxes().expect("copies"));
-    let newest = second.open_inbox().expect("a socket pair").endpoint;
+    let newest = second.open_inbox(ALONE).expect("a socket pair").endpoint;
     assert_eq!(second.owner(newest, &answer), Owner::Receiver);
 }
 
@@ -103,7 +109,7 @@ fn an_answer_to_a_retry_belongs_to_the_endpoint_that_receives_it() {
 #[test]
 fn an_endpoint_that_cannot_take_a_datagram_is_not_gone() {
     let routes = Routes::new();
-    let inbox = routes.open_inbox().expect("a socket pair");
+    let inbox = routes.open_inbox(ALONE).expect("a socket pair");
     let datagram = vec![0; 2 * INBOX_BYTES];
     let passed = routes.pass(inbox.endpoint, HEAD, &datagram);
     assert_eq!(passed, Passed::Full);
@@ -113,11 +119,11 @@ fn an_endpoint_that_cannot_take_a_datagram_is_not_gone() {
 #[test]
 fn a_process_passes_datagrams_to_all_processes_before_it_that_have_not_ended() {
     let first = Routes::new();
-    let inbox = first.open_inbox().expect("a socket pair");
+    let inbox = first.open_inbox(ALONE).expect("a socket pair");
     let second = Routes::after(first.identity(), first.inboxes().expect("copies"));
-    let ended = second.open_inbox().expect("a socket pair");
+    let ended = second.open_inbox(ALONE).expect("a socket pair");
     let third = Routes::after(second.identity(), second.inboxes().expect("copies"));
-    let own = third.open_inbox().expect("a socket pair");
+    let own = third.open_inbox(ALONE).expect("a socket pair");
     let datagram = datagram(&first, inbox.endpoint);
     let owner = Owner::Other(inbox.endpoint);
     assert_eq!(third.owner(own.endpoint, &datagram), owner);
@@ -148,7 +154,7 @@ proptest! {
 fn a_process_that_begins_to_read_wakes_its_endpoints() {
     let before = Routes::new();
     let routes = Routes::after(before.identity(), []);
-    let inbox = routes.open_inbox().expect("a socket pair");
+    let inbox = routes.open_inbox(ALONE).expect("a socket pair");
     assert!(before.reads_sockets() && !routes.reads_sockets());
     before.leave_sockets();
     routes.read_sockets();

@@ -21,11 +21,11 @@ pub struct ConnectionConfig {
     /// Requests under way. The transport parameter `initial_max_streams_bidi` must not be higher. Default 100, as for
     /// HTTP/2.
     pub requests_max: u32,
-    /// Requests that the client resets within [`WINDOW_MS`]. Default 400, as for HTTP/2: a browser that leaves pages
-    /// cancels a hundred streams at once. More are an error of the connection.
+    /// Requests that the client resets, or that are malformed, within [`WINDOW_MS`]. Default 400, as for HTTP/2: a
+    /// browser that leaves pages cancels a hundred streams at once. More are an error of the connection.
     pub cancellations_max: u32,
-    /// Frames of the control stream, and bytes of QPACK's streams, within [`WINDOW_MS`]. Default 2000, as for HTTP/2.
-    /// More are an error of the connection.
+    /// Unidirectional streams, frames of the control stream, and bytes of QPACK's streams, within [`WINDOW_MS`].
+    /// Default 2000, as for HTTP/2. More are an error of the connection.
     pub control_frames_max: u32,
     /// Priorities that arrive before their requests. Default 100, the number of requests. Further ones are dropped.
     pub early_priorities_max: usize,
@@ -80,9 +80,9 @@ pub enum UniEvent {
 /// How a request ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestEnd {
-    /// The response was sent, or the server has reset the stream.
+    /// The response was sent, or the server has reset the stream without a fault of the client.
     Complete,
-    /// The client has reset the stream or refused the response.
+    /// The client has reset the stream, refused the response, or violated a rule, so that the server resets the stream.
     Cancelled,
 }
 
@@ -141,6 +141,12 @@ impl Connection {
         out.extend_from_slice(&payload);
     }
 
+    /// Counts a unidirectional stream that the client has opened: its end, and a type that is unknown, let the client
+    /// open the next one, and cost the server an answer. After an error, the connection must not be used.
+    pub fn begin_uni(&mut self, now_ms: u64) -> Result<(), ConnectionError> {
+        self.count_control(now_ms)
+    }
+
     /// Takes bytes of a unidirectional stream and returns the next event; `None` if `input` is empty. `now_ms` limits
     /// the rate of frames. After an error, neither the stream nor the connection must be used.
     pub fn receive_uni(
@@ -155,7 +161,7 @@ impl Connection {
                     let Some(stream_type) = reader.read(input) else {
                         return Ok(None);
                     };
-                    stream.0 = self.begin_uni(stream_type)?;
+                    stream.0 = self.set_type(stream_type)?;
                     if matches!(stream.0, UniState::Unknown) {
                         return Ok(Some(UniEvent::Unknown));
                     }
@@ -247,7 +253,7 @@ impl Connection {
         if end == RequestEnd::Cancelled
             && self.cancellations.add(now_ms) > self.config.cancellations_max
         {
-            let reason = "the client cancels too many requests";
+            let reason = "the client cancels too many requests, or sends too many malformed ones";
             return Err(ConnectionError::new(ErrorCode::H3_EXCESSIVE_LOAD, reason));
         }
         Ok(())
@@ -304,8 +310,8 @@ impl Connection {
         out.extend_from_slice(&payload);
     }
 
-    /// Begins a stream of this type (RFC 9114 §6.2).
-    fn begin_uni(&mut self, stream_type: u64) -> Result<UniState, ConnectionError> {
+    /// Returns the state of a stream of this type (RFC 9114 §6.2).
+    fn set_type(&mut self, stream_type: u64) -> Result<UniState, ConnectionError> {
         let creation = |reason| ConnectionError::new(ErrorCode::H3_STREAM_CREATION_ERROR, reason);
         let (is_open, state) = match stream_type {
             CONTROL_STREAM => {
@@ -392,11 +398,12 @@ impl Connection {
         Ok(())
     }
 
-    /// Counts a frame of the control stream, or a byte of a stream of QPACK.
+    /// Counts a unidirectional stream, a frame of the control stream, or a byte of a stream of QPACK.
     fn count_control(&mut self, now_ms: u64) -> Result<(), ConnectionError> {
         let frames = self.control_frames.add(now_ms);
         if frames > self.config.control_frames_max {
-            let reason = "the client sends too many control frames";
+            let reason =
+                "the client sends too many control frames, or opens too many streams for them";
             return Err(ConnectionError::new(ErrorCode::H3_EXCESSIVE_LOAD, reason));
         }
         Ok(())

@@ -119,16 +119,18 @@ pub(super) static ROWS: &[Key] = rows! {
 
     /// The maximum number of RST_STREAM frames that a client may send on an HTTP/2 connection in ten seconds. Each 16
     /// KiB of response bytes allow one frame more. Above the limit, the connection is closed with ENHANCE_YOUR_CALM.
-    /// For HTTP/3: the maximum number of requests that a client may cancel in ten seconds.
+    /// For HTTP/3: the maximum number of requests that a client may cancel, or that are malformed, in ten seconds.
     "limits.h2_resets_max" live: Count::of(1, 1_000_000) => EdgeConfig.limits.h2_resets_max;
 
     /// The maximum number of PING, SETTINGS, PRIORITY and unknown frames that a client may send on an HTTP/2 connection
     /// in ten seconds. Each 4 KiB of response bytes allow one frame more. Above the limit, the connection is closed
-    /// with ENHANCE_YOUR_CALM. For HTTP/3: the maximum number of frames of the control stream in ten seconds.
+    /// with ENHANCE_YOUR_CALM. For HTTP/3: the maximum number of frames of the control stream and of
+    /// unidirectional streams in ten seconds.
     "limits.h2_control_frames_max" live: Count::of(1, 1_000_000) => EdgeConfig.limits.h2_control_frames_max;
 
     /// The maximum number of WINDOW_UPDATE frames that a client may send on an HTTP/2 connection in ten seconds. Each
-    /// 32 response bytes allow one frame more. Above the limit, the connection is closed with ENHANCE_YOUR_CALM.
+    /// 32 response bytes allow one frame more. Above the limit, the connection is closed with ENHANCE_YOUR_CALM. For
+    /// HTTP/3: the maximum number of frames of QUIC without content, such as PING, in ten seconds.
     "limits.h2_window_updates_max" live: Count::of(1, 10_000_000) => EdgeConfig.limits.h2_window_updates_max;
 
     /// The maximum size of the decoded heads of requests in progress on an HTTP/2 or HTTP/3 connection. A request that

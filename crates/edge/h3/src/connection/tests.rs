@@ -58,6 +58,16 @@ fn control(frames: &[Vec<u8>]) -> Result<Vec<UniEvent>, ErrorCode> {
 }
 
 #[test]
+fn unidirectional_streams_count_as_control_frames() {
+    let mut connection = Connection::new(config());
+    let code = |counted: Result<(), ConnectionError>| counted.map_err(|error| error.code);
+    assert!((0..6).all(|_| connection.begin_uni(0).is_ok()));
+    let seventh = connection.begin_uni(WINDOW_MS - 1);
+    assert_eq!(code(seventh), Err(ErrorCode::H3_EXCESSIVE_LOAD));
+    assert_eq!(connection.begin_uni(WINDOW_MS), Ok(()));
+}
+
+#[test]
 fn the_preface_is_a_control_stream_with_settings() {
     let (mut server, mut client) = (Vec::new(), Connection::new(config()));
     client.push_preface(&mut server);

@@ -155,6 +155,16 @@ class Client:
         """Waits until the edge closes the connection. Returns the code."""
         return self.wait(lambda event: event.error_code if isinstance(event, ConnectionTerminated) else None)
 
+    def flood_until_closed(self, flood):
+        """Calls `flood` until the edge closes the connection. Returns the code."""
+        deadline = time.monotonic() + TIMEOUT_SECONDS
+        while True:
+            flood(self)
+            self.exchange(deadline)
+            while (event := self.quic.next_event()) is not None:
+                if isinstance(event, ConnectionTerminated):
+                    return event.error_code
+
     def reset_code(self, stream):
         """Waits until the edge resets a stream. Returns the code."""
 

@@ -8,6 +8,7 @@ import select
 import subprocess
 import tempfile
 import threading
+import urllib.request
 from base64 import b64encode
 from hashlib import sha1
 from pathlib import Path
@@ -89,9 +90,9 @@ class Origin(http.server.BaseHTTPRequestHandler):
 
 
 class Edge:
-    """A running edge. `port` is the port of its listener."""
+    """A running edge. `port` is the port of its listener. Its origin is that of these tests by default."""
 
-    def __init__(self):
+    def __init__(self, origin_port=None):
         self.folder = tempfile.TemporaryDirectory()
         self.origin = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Origin)
         self.origin.daemon_threads = True
@@ -101,8 +102,9 @@ class Edge:
         config = folder / "edge.toml"
         config.write_text(
             f"""
-            origin.url = "http://127.0.0.1:{self.origin.server_port}"
+            origin.url = "http://127.0.0.1:{origin_port or self.origin.server_port}"
             hot.capacity = "64MiB"
+            admin.address = "127.0.0.1:0"
             [[listener]]
             address = "127.0.0.1:0"
             tls_certificates = "{folder}/certificate.pem"
@@ -130,6 +132,13 @@ class Edge:
             self.origin.shutdown()
             raise RuntimeError(f"the edge does not start: {log.read_text()}")
         self.port = int(listening[1])
+        self.admin = re.search(r"admin on (http://\S+)", line)[1]
+
+    def metric(self, series):
+        """Returns the value of a series, 0 if the edge has none."""
+        with urllib.request.urlopen(f"{self.admin}/metrics", timeout=START_SECONDS) as page:
+            found = re.search(f"^{re.escape(series)} (\\S+)$", page.read().decode(), re.MULTILINE)
+        return float(found[1]) if found else 0.0
 
     def stop(self):
         self.process.kill()

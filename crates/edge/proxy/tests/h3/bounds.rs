@@ -6,12 +6,13 @@ use std::pin::pin;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
+use edgeward_h3::FrameType;
 use edgeward_proxy::EdgeConfig;
 use edgeward_testkit::{Answer, Gate};
 use edgeward_types::ByteSize;
 
 use crate::Http3Bed;
-use crate::client::{connect_from, endpoint, endpoint_with, head};
+use crate::client::{connect_from, endpoint, endpoint_with, frame, head, open_uni};
 use crate::support::run;
 
 #[test]
@@ -135,8 +136,7 @@ fn a_client_that_cancels_too_many_requests_is_disconnected() {
         client.open_and_cancel().await;
         assert_eq!(client.close_code().await, 0x107); // H3_EXCESSIVE_LOAD
     });
-    let closed = "edgeward_client_connections_closed_total{cause=\"h3-flood\"}";
-    assert_eq!(http3.bed.metric(closed), 1.0);
+    assert_eq!(http3.bed.metric(CLOSED_FLOODS), 1.0);
 }
 
 /// The body is one piece, which waits in the transport and in no queue of the edge.
@@ -244,3 +244,55 @@ fn a_head_that_never_ends_is_answered_with_408() {
         assert_eq!(stream.answer().await.status, 408);
     });
 }
+
+/// Each stream of an unknown type is stopped, and the client may then open another one.
+#[test]
+fn a_client_that_opens_too_many_streams_of_an_unknown_type_is_disconnected() {
+    let http3 = Http3Bed::with_config(|config| {
+        config.limits.h2_control_frames_max = 10.try_into().expect("not zero");
+    });
+    run(async {
+        let client = http3.connect().await;
+        // The control stream and its SETTINGS count too.
+        for _ in 0..8 {
+            let unknown = open_uni(&client.quic, b"\x21").await;
+            unknown.stopped().await.expect("the connection is open");
+        }
+        let _last = open_uni(&client.quic, b"\x21").await;
+        assert_eq!(client.close_code().await, 0x107); // H3_EXCESSIVE_LOAD
+    });
+}
+
+/// A client that makes the edge reset streams may do so as often as one that resets them.
+#[test]
+fn a_client_that_sends_too_many_malformed_requests_is_disconnected() {
+    let http3 = Http3Bed::with_config(|config| {
+        config.limits.h2_resets_max = 10.try_into().expect("not zero");
+    });
+    http3.bed.origin.otherwise(|_| Answer::never());
+    run(async {
+        let client = http3.connect().await;
+        for nth in 0..11 {
+            let mut stream = client.open().await;
+            if nth % 2 == 0 {
+                stream
+                    .write(&head("GET", "/", &[("connection", "x")]))
+                    .await;
+            } else {
+                stream
+                    .write(&head("POST", "/", &[("content-length", "1")]))
+                    .await;
+                stream.write(&frame(FrameType::DATA, b"two")).await;
+            }
+            let code = stream
+                .read_all()
+                .await
+                .expect_err("the request is malformed");
+            assert!(matches!(code, 0x10e | 0x107), "{code:#x}");
+        }
+        assert_eq!(client.close_code().await, 0x107); // H3_EXCESSIVE_LOAD
+    });
+    assert_eq!(http3.bed.metric(CLOSED_FLOODS), 1.0);
+}
+
+const CLOSED_FLOODS: &str = "edgeward_client_connections_closed_total{cause=\"h3-flood\"}";

@@ -11,8 +11,9 @@ use std::time::Duration;
 use edgeward_h3::{ConnectionError, ErrorCode, StreamId, UniEvent, UniStream};
 use quinn::{Connecting, ReadError, RecvStream, SendStream, VarInt};
 use tokio::sync::watch;
-use tokio::time::Instant;
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
+use super::frame_flood::{CHECK_INTERVAL, FrameCount};
 use super::keep_alive::KeepAlive;
 use super::request;
 use super::state::{Http3, varint};
@@ -114,6 +115,7 @@ enum Step {
     FinalGoaway,
     Drained,
     KeepAlive,
+    CountFrames,
     Close(CloseReason),
     Fail(ConnectionError),
     Lost(quinn::ConnectionError),
@@ -143,6 +145,10 @@ async fn serve(http3: &Rc<Http3>, mut ending: watch::Receiver<()>) {
     let mut streams = Vec::new();
     let mut drain = Drain::No;
     let mut keep_alive = KeepAlive::new(http3.worker().config().limits.idle_timeout);
+    let mut requests = 0_u64;
+    let mut frame_count = FrameCount::default();
+    let mut count_frames = interval_at(Instant::now() + CHECK_INTERVAL, CHECK_INTERVAL);
+    count_frames.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         // The frames of the control stream are short. If the client allows none, the stream waits and no other does.
         if !frames.is_empty() && write_now(&mut control, &mut frames).await.is_err() {
@@ -155,6 +161,7 @@ async fn serve(http3: &Rc<Http3>, mut ending: watch::Receiver<()>) {
             () = drain.announced() => Step::FinalGoaway,
             () = drained(http3), if drain == Drain::Final => Step::Drained,
             () = keep_alive.due() => Step::KeepAlive,
+            _ = count_frames.tick() => Step::CountFrames,
             () = &mut control_stopped => Step::Fail(http3.state.borrow().control_stopped()),
             error = poll_fn(|cx| poll_streams(http3, &mut streams, cx)) => Step::Fail(error),
             stream = quic.accept_uni() => stream.map_or_else(Step::Lost, Step::Uni),
@@ -165,12 +172,25 @@ async fn serve(http3: &Rc<Http3>, mut ending: watch::Receiver<()>) {
         match step {
             Step::Request(sending, receiving) => {
                 begin_request(http3, sending, receiving, drain);
+                requests += 1;
                 keep_alive.arm();
             }
-            Step::Uni(stream) => streams.push(ClientStream {
-                stream,
-                state: UniStream::default(),
-            }),
+            Step::Uni(stream) => {
+                let now_ms = http3.now_ms();
+                if let Err(error) = http3.state.borrow_mut().begin_uni(now_ms) {
+                    return http3.fail(error);
+                }
+                streams.push(ClientStream {
+                    stream,
+                    state: UniStream::default(),
+                });
+            }
+            Step::CountFrames => {
+                let max = http3.worker().config().limits.h2_window_updates_max;
+                if let Err(error) = frame_count.check(&quic.stats(), requests, max.get()) {
+                    return http3.fail(error);
+                }
+            }
             Step::Drain => {
                 http3.state.borrow_mut().push_first_goaway(&mut frames);
                 drain = Drain::Announced(Instant::now() + quic.rtt().min(ROUND_TRIP_MAX));

@@ -16,6 +16,7 @@ mod connection;
 pub(crate) mod connection_id; // the endpoint of a connection by its ids
 pub(crate) mod endpoint;
 pub(crate) mod forwarded; // datagrams on their way to another endpoint
+mod frame_flood; // how many frames without content a client may send
 mod keep_alive; // when a frame keeps a connection open
 pub(crate) mod quic_keys;
 mod receive_window; // how many bytes a client may send ahead

@@ -70,7 +70,7 @@ pub(super) async fn run(
     };
     match fault.get() {
         Some(ErrorCode::H3_REQUEST_CANCELLED) => return responder.set_cancelled(),
-        Some(code) => return responder.set_code(code),
+        Some(code) => return responder.set_violated(code),
         None => {}
     }
     if let Some(reader) = tunnel_reader
@@ -88,7 +88,10 @@ pub(super) async fn run(
         return stream.end(until_end).await;
     }
     let sent = responder.send(response).await;
-    responder.end(sent).await;
+    match fault.get() {
+        Some(code) if sent.is_err() => responder.set_violated(code),
+        _ => responder.end(sent).await,
+    }
 }
 
 /// Ends a request whose head could not be read.
@@ -104,11 +107,12 @@ async fn refuse(
         ReadFault::Refused(Error::Connection(error)) => return http3.fail(*error),
         ReadFault::Refused(Error::Stream(error)) => {
             tracing::debug!(%peer, %error, "an HTTP/3 request was refused");
-            responder.set_code(error.code);
             // A response would hide from the client that the request is malformed.
             if error.status != Some(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE) {
+                responder.set_violated(error.code);
                 return reader.stop(error.code);
             }
+            responder.set_code(error.code);
             http3.worker().counters.h3_refused_fields.increment();
             StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE
         }

@@ -86,10 +86,16 @@ impl Responder {
         self.code = code;
     }
 
+    /// Records that the client has violated a rule: the response is reset with `code`, and counts as one that the
+    /// client has reset. A client that makes the edge reset streams costs as much (CVE-2025-8671).
+    pub(super) fn set_violated(&mut self, code: ErrorCode) {
+        self.code = code;
+        self.end = RequestEnd::Cancelled;
+    }
+
     /// Records that the client has cancelled the request.
     pub(super) fn set_cancelled(&mut self) {
-        self.code = ErrorCode::H3_REQUEST_CANCELLED;
-        self.end = RequestEnd::Cancelled;
+        self.set_violated(ErrorCode::H3_REQUEST_CANCELLED);
     }
 
     /// Resolves when the client has cancelled the request, or the connection is lost.

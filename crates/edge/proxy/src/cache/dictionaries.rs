@@ -214,6 +214,9 @@ impl State {
     /// Returns true if there is space for `charge` bytes without the dictionaries that were not used in this minute.
     /// Takes time for each of these that would be dropped.
     fn has_space(&self, charge: u64, bytes_max: u64, minute: u64) -> bool {
+        if charge > bytes_max {
+            return false;
+        }
         let mut kept = self.bytes;
         let mut idle = self.by_use.range(..(minute, 0));
         while kept.saturating_add(charge) > bytes_max {

@@ -78,6 +78,9 @@ pub(super) fn learn(worker: &Rc<Worker>, request: &Request, stored: &Arc<Stored>
         return;
     };
     let length = response.body.len();
+    if length > DICTIONARY_BYTES_MAX {
+        return;
+    }
     let now = worker.now();
     let Some(ticket) = dictionaries.note(generation, primary_of(stored.key()), length, now) else {
         return;
@@ -85,7 +88,7 @@ pub(super) fn learn(worker: &Rc<Worker>, request: &Request, stored: &Arc<Stored>
     let origin = origin_of(request);
     let target = request.path_and_query();
     let terms = DictionaryTerms::from_headers(&response.headers(), &origin, target);
-    let (Some(terms), true) = (terms, length <= DICTIONARY_BYTES_MAX) else {
+    let Some(terms) = terms else {
         return;
     };
     let body = match &response.body {

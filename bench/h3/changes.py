@@ -86,7 +86,7 @@ def main(arguments):
     edge = Edge(program, folder, admin)
     quiet = result(begin(arguments, QUIET_SECONDS))
     count = reloads + upgrades
-    client = begin(arguments, int(count * PAUSE_SECONDS * 1.2) + 4)
+    client = begin(arguments, int(count * PAUSE_SECONDS * 1.5) + 10)
     time.sleep(2)
     for number in range(count):
         # Spreads the upgrades evenly.
@@ -95,6 +95,8 @@ def main(arguments):
         else:
             edge.reload()
         time.sleep(PAUSE_SECONDS)
+    if client.poll() is not None:
+        edge.failed.append("the downloads ended before the last change")
     changed = result(client)
     client = begin(arguments, KILL_SECONDS)
     time.sleep(2)

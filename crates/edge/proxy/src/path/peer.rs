@@ -399,3 +399,5 @@ fn parts_of(key: &[u8]) -> Option<(&'static str, &str, &str)> {
 /// The longest wait for the nodes that invalidate objects. They remove the objects from memory, and record on disk that
 /// they are removed. Shields have half of this time.
 const INVALIDATION_WAIT: Duration = Duration::from_secs(2);
+const _: () =
+    assert!(2 * INVALIDATION_WAIT.as_millis() <= edgeward_balance::CopyPause::PAUSE.as_millis());

@@ -123,7 +123,7 @@ impl Listed {
         let is_answered = other.is_hit && edge.is_hit;
         let is_passed = edge.cache_status.contains("fwd=bypass");
         match self {
-            Self::Unsafe => is_asked && history.unsafe_urls.contains(&url),
+            Self::Unsafe => is_asked && !is_passed && history.unsafe_urls.contains(&url),
             Self::Extension => {
                 let name = path.rsplit('/').next().unwrap_or_default();
                 is_asked && name.contains('.') && edge.kind.starts_with("text/html")
@@ -145,6 +145,7 @@ impl Listed {
                 let is_known =
                     others.is_some_and(|hosts| hosts.iter().any(|host| *host != request.host));
                 is_known
+                    && !is_passed
                     && other.is_hit
                     && is_same_status
                     && other.location == edge.location

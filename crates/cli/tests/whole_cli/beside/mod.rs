@@ -350,9 +350,9 @@ struct Measured {
     requests: usize,
     same_answers: usize,
     equal: usize,
-    /// Hits of the other server with a response of an origin.
+    /// Hits of the other server with a response of an origin for the method and host of the request.
     hits: usize,
-    /// Those of them that are hits of the edge with the same response.
+    /// Those of them that are hits of the edge with the same response, or with one that differs for a listed reason.
     common_hits: usize,
     reasons: BTreeMap<Listed, usize>,
     differences: Vec<String>,
@@ -427,18 +427,22 @@ fn measure(
             found.body.clear();
         }
         let is_same = expected.is_same_answer(&found);
+        let is_equal = is_same && expected.is_hit == found.is_hit;
+        let reason = known
+            .iter()
+            .find(|reason| !is_equal && reason.explains(&request, &expected, &found, &history));
         measured.same_answers += usize::from(is_same);
-        if expected.is_hit && expected.is_of_origin() {
+        // The page of another host, and the answer to a GET for another method, are no hits that the edge should have.
+        let is_wrong = !request.is_read() || (reason == Some(&Listed::Host) && !is_same);
+        if expected.is_hit && expected.is_of_origin() && !is_wrong {
             measured.hits += 1;
-            measured.common_hits += usize::from(is_same && found.is_hit);
+            let is_listed = is_same || reason.is_some();
+            measured.common_hits += usize::from(is_listed && found.is_hit);
         }
-        if is_same && expected.is_hit == found.is_hit {
+        if is_equal {
             measured.equal += 1;
             continue;
         }
-        let reason = known
-            .iter()
-            .find(|reason| reason.explains(&request, &expected, &found, &history));
         match reason {
             Some(reason) => *measured.reasons.entry(*reason).or_default() += 1,
             None => measured.differences.push(format!(

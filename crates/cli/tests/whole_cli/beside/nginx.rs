@@ -479,25 +479,25 @@ macro_rules! configurations {
 }
 
 configurations! {
-    api_gateway_answers_alike "api-gateway" 70
+    api_gateway_answers_alike "api-gateway" 80
     discourse_answers_alike "discourse" 80
     django_answers_alike "django" 87
     docker_registry_answers_alike "docker-registry" 80
-    drupal_answers_alike "drupal" 85
-    gitlab_answers_alike "gitlab" 89
+    drupal_answers_alike "drupal" 91
+    gitlab_answers_alike "gitlab" 96
     image_resizer_answers_alike "image-resizer" 87
-    jenkins_answers_alike "jenkins" 65
+    jenkins_answers_alike "jenkins" 71
     magento_answers_alike "magento" 87
-    mastodon_answers_alike "mastodon" 84
-    news_answers_alike "news" 46
+    mastodon_answers_alike "mastodon" 89
+    news_answers_alike "news" 90
     nextcloud_answers_alike "nextcloud" 72
     npm_registry_answers_alike "npm-registry" 76
     package_mirror_answers_alike "package-mirror" 91
-    rails_answers_alike "rails" 44
+    rails_answers_alike "rails" 92
     spa_answers_alike "spa" 81
     tenants_answers_alike "tenants" 83
-    video_answers_alike "video" 71
-    whole_answers_alike "whole" 81
-    wiki_answers_alike "wiki" 70
+    video_answers_alike "video" 81
+    whole_answers_alike "whole" 83
+    wiki_answers_alike "wiki" 83
     wordpress_answers_alike "wordpress" 93
 }

@@ -363,24 +363,24 @@ macro_rules! programs {
 }
 
 programs! {
-    ab_test_answers_alike "ab-test" 71 [Variant]
-    api_gateway_answers_alike "api-gateway" 62 [] ("X-API-Key": "k")
-    discourse_answers_alike "discourse" 76 []
+    ab_test_answers_alike "ab-test" 80 [Variant]
+    api_gateway_answers_alike "api-gateway" 72 [] ("X-API-Key": "k")
+    discourse_answers_alike "discourse" 83 []
     drupal_answers_alike "drupal" 83 [Purge Inexact]
-    geo_answers_alike "geo" 62 []
-    gitlab_answers_alike "gitlab" 87 []
+    geo_answers_alike "geo" 76 []
+    gitlab_answers_alike "gitlab" 91 []
     image_resizer_answers_alike "image-resizer" 95 [Variant]
-    joomla_answers_alike "joomla" 79 [Inexact]
+    joomla_answers_alike "joomla" 82 [Inexact]
     magento_answers_alike "magento" 84 [Purge Inexact]
     maintenance_answers_alike "maintenance" 0 []
     mastodon_answers_alike "mastodon" 87 []
-    news_answers_alike "news" 74 []
+    news_answers_alike "news" 75 []
     nextcloud_answers_alike "nextcloud" 87 [Inexact] ("X-Forwarded-Proto": "https")
     package_mirror_answers_alike "package-mirror" 94 []
-    shop_answers_alike "shop" 89 []
+    shop_answers_alike "shop" 91 []
     stale_if_error_answers_alike "stale-if-error" 47 [Inexact Variant]
-    typo3_answers_alike "typo3" 83 [Variant]
-    video_answers_alike "video" 79 []
+    typo3_answers_alike "typo3" 86 [Variant]
+    video_answers_alike "video" 88 []
     wiki_answers_alike "wiki" 93 []
     wordpress_answers_alike "wordpress" 78 []
 }

@@ -95,6 +95,10 @@ fn ignored_fields<'t>(draft: &mut Draft<'_, 't>) -> (bool, Option<&'t Directive>
     let has = |name: &str| names.iter().any(|known| known == name);
     let is_override = has("cache-control") && has("expires");
     draft.translated(ignored, "ttl, origin_response.remove");
+    if is_override && !has("x-accel-expires") {
+        let text = "responses with X-Accel-Expires have the time of proxy_cache_valid, too";
+        draft.differs(ignored, Effect::Caching, text);
+    }
     let hidden = draft.all(&["proxy_hide_header"]);
     let hides = |name: &str| hidden.iter().any(|d| d.arg(0).eq_ignore_ascii_case(name));
     for (lower, name) in [

@@ -5,6 +5,7 @@ mod caddy;
 mod caddy_closed;
 mod caddy_oracle;
 mod nginx;
+mod nginx_lifetimes;
 mod support;
 mod vcl;
 mod vcl_closed;

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use crate::support::{Files, Listed, assert_documented, assert_listed, changed, changes, corpus};
 
-fn translate(name: &str, text: &str) -> Result<Migration, MigrateError> {
+pub(crate) fn translate(name: &str, text: &str) -> Result<Migration, MigrateError> {
     let files = Files::of(&[(name, text)]);
     let paths = Paths {
         prefix: "/etc/nginx".to_owned(),
@@ -292,32 +292,6 @@ fn a_lost_exception_from_caching_bypasses_the_cache() {
     let toml = |words: &str| translate("t", &site(words)).expect("translated").toml;
     assert!(toml("$cookie_a").contains("pass = false"));
     assert!(!toml("$cookie_a $upstream_http_x").contains("pass = false"));
-}
-
-/// nginx stores a response without a lifetime only if a line of `proxy_cache_valid` has its status. The edge would use
-/// the lifetime of the origin that nginx ignores, and a stale response while the origin is down.
-#[test]
-fn a_status_without_a_line_of_proxy_cache_valid_is_not_stored() {
-    for (directives, expected) in [
-        (
-            "proxy_ignore_headers Cache-Control Expires; proxy_cache_valid 404 0;",
-            "ttl = { 200 = \"1h\", 2xx = \"no-store\", 3xx = \"no-store\", 404 = \"no-store\", \
-                  4xx = \"no-store\", 5xx = \"no-store\" }",
-        ),
-        (
-            "proxy_cache_use_stale error;",
-            "default_ttl = { 200 = \"1h\", 2xx = \"no-store\", 3xx = \"no-store\", 4xx = \"no-store\", \
-                  5xx = \"no-store\" }",
-        ),
-        ("", "default_ttl = { 200 = \"1h\" }"),
-    ] {
-        let text = format!(
-            "proxy_cache_path /c keys_zone=z:1m;\nserver {{ listen 80; location / {{ proxy_pass http://10.0.0.1; \
-             proxy_cache z; proxy_cache_valid 200 1h; {directives} }} }}\n"
-        );
-        let toml = translate("t", &text).expect("translated").toml;
-        assert!(toml.contains(expected), "{directives}: {toml}");
-    }
 }
 
 /// A part of a configuration may state the rule of a disk cache that another part describes.

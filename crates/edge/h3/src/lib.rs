@@ -11,8 +11,8 @@
 //! ([`Connection::control_refused`] is the error if it does not), and it must stay open
 //! ([`Connection::control_stopped`] is the error if the client stops it). The server opens no other stream.
 //!
-//! **Unidirectional streams of the client.** Call [`Connection::begin_uni`] for each, and keep a [`UniStream`]. Pass bytes
-//! to [`Connection::receive_uni`] until it returns `None`, and the end or reset of the stream to
+//! **Unidirectional streams of the client.** Call [`Connection::begin_uni`] for each, and keep a [`UniStream`]. Pass
+//! bytes to [`Connection::receive_uni`] until it returns `None`, and the end or reset of the stream to
 //! [`Connection::finish_uni`].
 //!
 //! **Requests.** For each bidirectional stream, call [`Connection::begin_request`]. `None` means that the stream is

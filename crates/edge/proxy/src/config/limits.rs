@@ -90,13 +90,13 @@ pub struct LimitsConfig {
     pub tunnel_idle_timeout: Duration,
     /// Concurrent streams of one HTTP/2 or HTTP/3 connection. Default 100: RFC 9113 §6.5.2 advises no less.
     pub h2_streams_max: NonZeroU32,
-    /// RST_STREAM frames of one HTTP/2 connection in ten seconds, and cancelled or malformed requests of one
-    /// HTTP/3 connection. Default 400: a browser that leaves pages or pans a map cancels a hundred streams at once. More frames close the
-    /// connection with ENHANCE_YOUR_CALM.
+    /// RST_STREAM frames of one HTTP/2 connection in ten seconds, and cancelled or malformed requests of one HTTP/3
+    /// connection. Default 400: a browser that leaves pages or pans a map cancels a hundred streams at once. More
+    /// frames close the connection with ENHANCE_YOUR_CALM.
     pub h2_resets_max: NonZeroU32,
     /// PING, SETTINGS, PRIORITY and unknown frames of one HTTP/2 connection in ten seconds, and frames of the control
-    /// stream and unidirectional streams of one HTTP/3 connection. Default 2000; gRPC clients that estimate bandwidth send the most. More frames
-    /// close the connection with ENHANCE_YOUR_CALM.
+    /// stream and unidirectional streams of one HTTP/3 connection. Default 2000; gRPC clients that estimate bandwidth
+    /// send the most. More frames close the connection with ENHANCE_YOUR_CALM.
     pub h2_control_frames_max: NonZeroU32,
     /// WINDOW_UPDATE frames of one HTTP/2 connection in ten seconds, in addition to one per 32 bytes of responses;
     /// for HTTP/3, frames of QUIC without content. Default 20 000. More frames close the connection with

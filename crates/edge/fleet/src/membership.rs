@@ -118,6 +118,8 @@ pub enum MembershipAction {
 #[derive(Debug)]
 struct HeardNode {
     member: Member,
+    /// The process and the number of its heartbeat. `None` for a member of the list of an earlier process.
+    heartbeat: Option<(u64, u64)>,
     at: Duration,
     lasts: Duration,
     /// True if its record was not received for as long as it lasts.
@@ -199,6 +201,7 @@ impl Membership {
                 at: now,
                 lasts: self.lasts,
                 is_former: false,
+                heartbeat: None,
                 member,
             };
             self.others.insert(heard.member.profile.name.clone(), heard);
@@ -470,8 +473,11 @@ impl Membership {
         let url = record.profile.url.clone();
         let is_older = (record.beat, record.instance) > (self.beat, self.instance);
         // The others have the other node in place of this one. A single record may be of an earlier process of this
-        // node that was killed and had another URL: until it expires, it is like a longer start.
-        self.was_removed |= self.was_told || self.rival.is_some();
+        // node that was killed and had another URL: until it expires, it is like a longer start. The bucket delivers it
+        // again when the node watches it again.
+        let heartbeat = Some((record.instance, record.beat));
+        let is_other = |rival: &HeardNode| rival.heartbeat != heartbeat;
+        self.was_removed |= self.was_told || self.rival.as_ref().is_some_and(is_other);
         if !self.is_announced || is_older {
             self.is_announced = false;
             self.echo = None;
@@ -600,6 +606,7 @@ impl HeardNode {
             at,
             lasts: record.lasts,
             is_former: false,
+            heartbeat: Some((record.instance, record.beat)),
             member: Member {
                 profile: record.profile,
                 state: record.state,

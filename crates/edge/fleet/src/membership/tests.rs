@@ -179,6 +179,11 @@ fn a_node_that_starts_at_another_url_does_not_purge_its_objects_for_the_record_o
     node.tick(LASTS);
     assert_eq!(node.rival(), None);
     assert!(!purges_all_when_heard(&mut node, LASTS + at(1)));
+    // The node watches the bucket again, and receives the record again.
+    let mut node = start();
+    assert!(node.heard(at(2000), record("a", 2, 2, 9)).is_err());
+    node.tick(at(2000) + LASTS);
+    assert!(!purges_all_when_heard(&mut node, at(2000) + LASTS));
     // The other node runs: it has sent another record.
     let mut node = start();
     assert!(node.heard(at(2000), record("a", 2, 2, 10)).is_err());

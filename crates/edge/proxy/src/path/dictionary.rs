@@ -33,14 +33,14 @@ pub(super) struct Delta {
     pub(super) dictionary: Arc<Dictionary>,
 }
 
-/// Adds the fields of dictionaries to a response that is about to be stored and that the edge may encode. A
-/// `Use-As-Dictionary` of the origin stays.
+/// Adds the fields of dictionaries to a response that is about to be stored and that the edge may encode, also if the
+/// client's request came by another node. A `Use-As-Dictionary` of the origin stays.
 pub(super) fn mark(request: &Request, head: &mut HeaderMap) {
     let settings = request.settings();
     let Some(scope) = settings.stated.dictionary.value() else {
         return;
     };
-    if !settings.makes_dictionaries || !is_secure(request) {
+    if !settings.makes_dictionaries || request.scheme != "https" {
         return;
     }
     dictionary::add_vary(head);

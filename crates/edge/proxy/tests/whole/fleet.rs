@@ -1,6 +1,7 @@
 //! Several edges on loopback that act as one cache.
 
 mod copies;
+mod dictionaries;
 mod purges;
 mod slow_shield;
 

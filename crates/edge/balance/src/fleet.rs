@@ -6,7 +6,8 @@
 //! goes to another node of the same group. Two nodes with different member lists therefore cannot wait for each other,
 //! and no request visits more than two edges and one shield.
 
-use super::placement::{NodeId, Owner};
+use super::node_id::NodeId;
+use super::placement::Owner;
 
 /// The sender of a request that a node has received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +51,8 @@ pub enum Target {
 /// Returns the next hop of a request at the node `node` of `group`. `edge_owner` and `shield_owner` return the owner of
 /// the request's key in their group, or `None` if the group has no owner.
 ///
-/// A node that another node took for the owner, by a different member list, fetches the object and does not store it.
+/// A node that another node took for the owner, by a different member list, fetches the object. It stores the object if
+/// `edge_owner` returns it: see [`Placement::owner_for_node`](crate::Placement::owner_for_node).
 pub fn next_hop(
     node: NodeId,
     group: NodeGroup,

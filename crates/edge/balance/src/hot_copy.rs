@@ -99,4 +99,6 @@ impl CopyRule {
 
 /// Events decay by the factor e in 300 s. A shorter time forgets objects between their requests, a longer one reacts
 /// late to an object that becomes hot.
-pub(crate) const DECAY_PER_SECOND: f64 = 1.0 / 300.0;
+pub(crate) const DECAY_SECONDS: u64 = 300;
+
+pub(crate) const DECAY_PER_SECOND: f64 = 1.0 / DECAY_SECONDS as f64;

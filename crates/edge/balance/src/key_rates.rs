@@ -68,12 +68,17 @@ impl KeyRates {
     /// Returns the rate per second of the requests for a key before the last one: an object with a single request has
     /// the rate 0.
     pub fn per_second_before_last(&self, key: KeyHash, now: Timestamp) -> f64 {
+        self.before_last(key, now) * DECAY_PER_SECOND
+    }
+
+    /// Returns the number of requests for a key before the last one, each decayed since its time.
+    pub(crate) fn before_last(&self, key: KeyHash, now: Timestamp) -> f64 {
         let (set, tag) = self.set(key);
         let mut entries = set.iter().map(|slot| Entry::read(slot, now));
         let events = entries
             .find(|entry| entry.tag == tag)
             .map_or(0.0, |entry| f64::from(entry.events));
-        (events - 1.0).max(0.0) * DECAY_PER_SECOND
+        (events - 1.0).max(0.0)
     }
 
     fn set(&self, key: KeyHash) -> (&[AtomicU64; WAYS], u64) {

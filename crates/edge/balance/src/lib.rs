@@ -5,7 +5,8 @@
 //! ejection, and gets few requests after it has recovered. A [`RetryBudget`] limits the requests that are sent again
 //! to another server.
 //!
-//! A [`Placement`] has the nodes of a group of a fleet, and returns the owner of a cache key. [`next_hop`] returns the
+//! A [`Placement`] has the nodes of a group of a fleet, and returns the owner of a cache key, which [`NodeLoads`] may
+//! relieve. [`next_hop`] returns the
 //! path of a request. A [`CopyRule`] decides if a node keeps a copy of another node's object, by the rate of requests
 //! that the owner measures ([`KeyRates`]), unless the object was just invalidated ([`CopyPause`]).
 //!
@@ -20,6 +21,8 @@ mod health;
 mod hot_copy;
 mod key_rates;
 mod method;
+mod node_id;
+mod node_loads;
 mod placement;
 mod rendezvous;
 mod server;
@@ -32,7 +35,7 @@ pub use health::{HealthSettings, HealthState, Verdict};
 pub use hot_copy::{CopyRule, MemoryUse, RequestRate};
 pub use key_rates::KeyRates;
 pub use method::Method;
-pub use placement::{
-    LOAD_EXCESS_PERCENT, NODES_MAX, Node, NodeId, NodeState, Owner, Placement, PlacementError,
-};
+pub use node_id::NodeId;
+pub use node_loads::{LOAD_EXCESS_PERCENT, NodeLoads};
+pub use placement::{NODES_MAX, Node, NodeState, OWNERS_MAX, Owner, Placement, PlacementError};
 pub use server::{Query, ServerId};

@@ -5,29 +5,27 @@
 //! leaves, only its own keys move (weighted rendezvous hashing). A placement has no table, so it takes 24 bytes per
 //! node; a lookup computes one score per node and allocates nothing.
 //!
-//! If the owner is overloaded, the key goes to the next node in the order of the scores
+//! If the owner is overloaded, keys with many requests go to the next node in the order of their scores
 //! ([`Placement::owner_within_bound`]). This order differs from key to key, so the load of an overloaded node is
 //! distributed over all others.
 
 use std::fmt;
 use std::num::NonZeroU32;
-use std::time::Duration;
 
-use edgeward_types::mix64;
+use edgeward_types::{KeyHash, mix64};
 
 use super::group::WEIGHT_MAX;
+use super::node_id::NodeId;
+use super::node_loads::NodeLoads;
 use super::rendezvous::{LoadBound, score};
-
-/// Identifies a node of a fleet: a hash of its name. A node that returns under its name gets its keys back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct NodeId(pub u64);
 
 /// An entry of the member list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Node {
     /// The id.
     pub id: NodeId,
-    /// The share of keys, in relation to the weights of the other nodes. At most [`WEIGHT_MAX`].
+    /// The share of keys, in relation to the weights of the other nodes. At most [`WEIGHT_MAX`]. A node that has
+    /// started announces a part of its weight.
     pub weight: NonZeroU32,
     /// The state that the node announces.
     pub state: NodeState,
@@ -39,27 +37,8 @@ pub enum NodeState {
     /// The node owns keys by its whole weight.
     #[default]
     Active,
-    /// The node has started and fills its cache: it owns keys by this many tenths of its weight, 1 to 9.
-    Starting {
-        /// Tenths of the weight.
-        tenths: u8,
-    },
     /// The node will leave. It owns no key, but other nodes may still ask it for the objects that it has.
     Draining,
-}
-
-impl NodeState {
-    /// Returns the state of a node that started `elapsed` ago. Its weight grows in ten steps to the whole weight.
-    pub fn after_start(elapsed: Duration, slow_start: Duration) -> Self {
-        if elapsed >= slow_start {
-            return Self::Active;
-        }
-        // `slow_start` is not zero here. The quotient is at most 9.
-        let tenths = elapsed.as_millis() * 10 / slow_start.as_millis().max(1);
-        Self::Starting {
-            tenths: u8::try_from(tenths).unwrap_or(9).clamp(1, 9),
-        }
-    }
 }
 
 /// The nodes of one group of a fleet, and the choice of the owner of a key.
@@ -74,7 +53,6 @@ struct PlacedNode {
     id: NodeId,
     /// The number of the node for [`score`]: the mixed id.
     key: u64,
-    /// The weight in tenths. It stays the whole weight while the node drains.
     weight: u32,
     is_draining: bool,
 }
@@ -110,9 +88,9 @@ pub enum PlacementError {
 /// microseconds, and as much again for each node that the bound on the load skips.
 pub const NODES_MAX: usize = 256;
 
-/// The percentage by which the load of a node may exceed the mean: the bound is 1.25 times the mean. A smaller bound
-/// moves more keys, a larger one needs more spare capacity in each node.
-pub const LOAD_EXCESS_PERCENT: u32 = 25;
+/// The number of nodes, from the first one of a key's order, that store the object if other nodes ask them. More allow
+/// a more popular object, and store it more often.
+pub const OWNERS_MAX: usize = 4;
 
 impl Placement {
     /// Returns the placement for a member list. The order of the list has no effect.
@@ -138,18 +116,71 @@ impl Placement {
 
     /// Returns the owner of a key, whatever the loads are. Returns `None` if no node may own keys.
     pub fn owner(&self, hash: u64) -> Option<Owner> {
-        self.first_with_room(hash, |_| true)
+        let owner = self.owner_among(hash, |_| true)?;
+        // The draining node with the largest score owned the key last, if it precedes the owner.
+        let last = self.walk(hash).next().filter(|node| node.is_draining);
+        let former = last.map(|node| node.id);
+        Some(Owner { former, ..owner })
     }
 
-    /// Returns the first node in the key's order whose load is below the bound: 1.25 times the mean load in relation
-    /// to the weights. The loads are counts of one kind, for example requests under way, and include none for the key.
-    pub fn owner_within_bound(&self, hash: u64, load: impl Fn(NodeId) -> u64) -> Option<Owner> {
-        let owners = || self.nodes.iter().filter(|node| !node.is_draining);
-        let sum = owners().map(|node| load(node.id)).sum();
-        let weights = owners().map(|node| u64::from(node.weight)).sum();
-        let bound = LoadBound::new(sum, weights, LOAD_EXCESS_PERCENT);
-        self.first_with_room(hash, |node| {
-            bound.has_room(load(node.id), u64::from(node.weight))
+    /// Returns the owner of a key among the nodes that `may_own` accepts.
+    pub fn owner_among(&self, hash: u64, may_own: impl Fn(NodeId) -> bool) -> Option<Owner> {
+        self.candidates(hash, may_own).next().map(Owner::of)
+    }
+
+    /// Returns the owner of a key for a request of a client at the node `own`, among the nodes that `may_own` accepts.
+    /// If the load of the first node in the key's order has reached the bound, and the key had enough requests, this is
+    /// the next node with room of [`OWNERS_MAX`]. `loads` are those that the node `own` has measured.
+    ///
+    /// The node `own` always has room: it sends the response to its client in any case.
+    pub fn owner_within_bound(
+        &self,
+        hash: u64,
+        own: NodeId,
+        may_own: impl Fn(NodeId) -> bool,
+        loads: &NodeLoads,
+    ) -> Option<Owner> {
+        let bound_of = |may_own: &dyn Fn(NodeId) -> bool| {
+            let nodes = self.nodes.iter();
+            let others = nodes.filter(|it| !it.is_draining && it.id != own && may_own(it.id));
+            loads.bound(others.map(|it| (it.id, it.weight)))
+        };
+        let has_room = |bound: Option<LoadBound>, node: &PlacedNode| {
+            let fits = |bound: LoadBound| bound.has_room(loads.of(node.id), node.weight.into());
+            node.id == own || bound.is_none_or(fits)
+        };
+        let mut candidates = self.candidates(hash, &may_own).take(OWNERS_MAX);
+        let first = candidates.next()?;
+        // `may_own` takes longer than a score, so all nodes count at first.
+        if has_room(bound_of(&|_| true), first) || !loads.may_move(KeyHash(hash)) {
+            return Some(Owner::of(first));
+        }
+        let bound = bound_of(&may_own);
+        let mut nodes = [first].into_iter().chain(candidates).enumerate();
+        let (skipped, node) = nodes
+            .find(|(_, node)| has_room(bound, node))
+            .unwrap_or((0, first));
+        Some(Owner {
+            skipped,
+            ..Owner::of(node)
+        })
+    }
+
+    /// Returns the owner of a key for a request that another node of the group has sent to the node `own`. The sender
+    /// may have skipped nodes, so each of [`OWNERS_MAX`] is the owner.
+    pub fn owner_for_node(
+        &self,
+        hash: u64,
+        own: NodeId,
+        may_own: impl Fn(NodeId) -> bool,
+    ) -> Option<Owner> {
+        let mut candidates = self.candidates(hash, may_own).take(OWNERS_MAX).enumerate();
+        let (_, first) = candidates.next()?;
+        let itself = candidates.find(|(_, node)| node.id == own);
+        let (skipped, node) = itself.unwrap_or((0, first));
+        Some(Owner {
+            skipped,
+            ..Owner::of(node)
         })
     }
 
@@ -176,38 +207,33 @@ impl Placement {
         })
     }
 
-    fn first_with_room(&self, hash: u64, has_room: impl Fn(&PlacedNode) -> bool) -> Option<Owner> {
-        let (mut former, mut skipped) = (None, 0);
-        for node in self.walk(hash) {
-            if node.is_draining {
-                // The draining node with the largest score owned the key last, if no other node precedes it.
-                if skipped == 0 {
-                    former.get_or_insert(node.id);
-                }
-            } else if has_room(node) {
-                return Some(Owner {
-                    node: node.id,
-                    former,
-                    skipped,
-                });
-            } else {
-                skipped += 1;
-            }
+    /// Returns the nodes that may own a key, in its order.
+    fn candidates(
+        &self,
+        hash: u64,
+        may_own: impl Fn(NodeId) -> bool,
+    ) -> impl Iterator<Item = &PlacedNode> {
+        let walk = self.walk(hash);
+        walk.filter(move |node| !node.is_draining && may_own(node.id))
+    }
+}
+
+impl Owner {
+    const fn of(node: &PlacedNode) -> Self {
+        Self {
+            node: node.id,
+            former: None,
+            skipped: 0,
         }
-        None
     }
 }
 
 impl PlacedNode {
     fn new(node: &Node) -> Self {
-        let tenths = match node.state {
-            NodeState::Starting { tenths } => u32::from(tenths.clamp(1, 9)),
-            NodeState::Active | NodeState::Draining => 10,
-        };
         Self {
             id: node.id,
             key: mix64(node.id.0 ^ NODE_SALT),
-            weight: node.weight.get().min(WEIGHT_MAX) * tenths,
+            weight: node.weight.get().min(WEIGHT_MAX),
             is_draining: node.state == NodeState::Draining,
         }
     }

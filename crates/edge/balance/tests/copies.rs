@@ -1,10 +1,10 @@
 //! A model in virtual time of copies and of the invalidations by unsafe requests: no node serves an object that is
 //! older than an unsafe request whose client has its response.
 //!
-//! Clients ask three nodes for two objects. A node asks the owner of the object, and the owner asks the origin. Unsafe
-//! requests change the objects at the origin. The node of the client then invalidates the object at all nodes, which
-//! get the message at times up to two seconds apart, and the client gets its response after the last of them. Messages
-//! overtake each other.
+//! Clients ask three nodes for two objects. A node asks the owner of the object, or another node because of the owner's
+//! load, and this one asks the origin. Unsafe requests change the objects at the origin. The node of the client then
+//! invalidates the object at all nodes, which get the message at times up to two seconds apart, and the client gets its
+//! response after the last of them. Messages overtake each other.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -20,11 +20,12 @@ fn seeds() -> u64 {
 
 #[test]
 fn no_copy_is_older_than_an_unsafe_request_whose_client_has_its_response() {
-    let (mut hits, mut paused, mut confirmed) = (0, 0, 0);
+    let (mut hits, mut moved, mut paused, mut confirmed) = (0, 0, 0, 0);
     for seed in 0..seeds() {
         let model = Model::run(seed, true);
         assert!(model.stale.is_none(), "seed {seed}: {:?}", model.stale);
         hits += model.copy_hits;
+        moved += model.moved;
         paused += model.paused;
         confirmed += model
             .confirmed
@@ -33,7 +34,7 @@ fn no_copy_is_older_than_an_unsafe_request_whose_client_has_its_response() {
             .count() as u64;
     }
     // The runs reach the cases that the rule is for.
-    assert!(hits > 5 * seeds() && paused > seeds() && confirmed > seeds());
+    assert!(hits > 5 * seeds() && moved > seeds() && paused > seeds() && confirmed > seeds());
 }
 
 #[test]
@@ -55,6 +56,7 @@ struct Model {
     confirmed: [u64; KEYS],
     nodes: Vec<ModelNode>,
     copy_hits: u64,
+    moved: u64,
     paused: u64,
     /// A node, a key, the version that it serves, and the version of the unsafe request.
     stale: Option<(usize, usize, u64, u64)>,
@@ -99,6 +101,7 @@ enum Event {
         version: u64,
     },
     AtOwner {
+        owner: usize,
         copy: Fetch,
     },
     AtOrigin {
@@ -128,6 +131,7 @@ impl Model {
             confirmed: [0; KEYS],
             nodes: (0..NODES).map(|_| ModelNode::default()).collect(),
             copy_hits: 0,
+            moved: 0,
             paused: 0,
             stale: None,
         };
@@ -189,10 +193,10 @@ impl Model {
             Event::Confirm { key, version } => {
                 self.confirmed[key] = self.confirmed[key].max(version);
             }
-            Event::AtOwner { copy } => match self.hit(owner_of(copy.key), copy.key) {
+            Event::AtOwner { owner, copy } => match self.hit(owner, copy.key) {
                 Some(version) => self.send(Event::FromOwner { copy, version }),
                 None => {
-                    let owner = self.fetch(owner_of(copy.key), copy.key);
+                    let owner = self.fetch(owner, copy.key);
                     let copy = Some(copy);
                     self.send(Event::AtOrigin { owner, copy });
                 }
@@ -230,13 +234,20 @@ impl Model {
             self.copy_hits += u64::from(node != owner_of(key));
             return;
         }
+        let is_moved = self.random.below(4) == 0 && node != owner_of(key);
+        let skipped = match is_moved {
+            true => 1 + self.random.below(NODES as u64 - 1) as usize,
+            false => 0,
+        };
+        let owner = (owner_of(key) + skipped) % NODES;
+        self.moved += u64::from(is_moved);
         let fetch = self.fetch(node, key);
-        self.send(match node == owner_of(key) {
+        self.send(match node == owner {
             true => Event::AtOrigin {
                 owner: fetch,
                 copy: None,
             },
-            false => Event::AtOwner { copy: fetch },
+            false => Event::AtOwner { owner, copy: fetch },
         });
     }
 

@@ -8,11 +8,11 @@
 use std::num::NonZeroU32;
 
 use edgeward_balance::{
-    CopyRule, MemoryUse, Node, NodeGroup, NodeId, NodeState, Owner, Placement, RequestRate, Sender,
-    Target, next_hop,
+    CopyRule, MemoryUse, Node, NodeGroup, NodeId, NodeLoads, NodeState, Owner, Placement,
+    RequestRate, Sender, Target, next_hop,
 };
 use edgeward_policy::Objective;
-use edgeward_types::{Seed, SplitMix64, mix64};
+use edgeward_types::{KeyHash, Seed, SplitMix64, mix64};
 use serde::Serialize;
 
 use crate::cost::OriginCost;
@@ -80,12 +80,15 @@ impl FleetConfig {
 
 /// A simulated fleet with its counts.
 ///
-/// Memory: up to 13 bytes per object and node, 16 bytes per object if nodes keep copies, and 8 if a node fails later.
+/// Memory: up to 13 bytes per object and node, 512 KiB per node, 16 bytes per object if nodes keep copies, and 8 if a
+/// node fails later.
 #[derive(Debug)]
 pub struct Fleet {
     config: FleetConfig,
     edges: NodeCaches,
     shields: Option<NodeCaches>,
+    /// The loads that each edge measures at the others. Empty for other kinds.
+    loads: Vec<NodeLoads>,
     /// Draws the edge at which a request arrives.
     arrivals: SplitMix64,
     /// The rate of the requests for each object at its owner, by the number of the object.
@@ -107,10 +110,6 @@ pub struct Fleet {
 struct NodeCaches {
     caches: Vec<Run>,
     placement: Placement,
-    /// The recent requests for which each node was the owner. All numbers are halved from time to time. At the start
-    /// they are equal, because the first few requests show no overload.
-    loads: Vec<u64>,
-    load_sum: u64,
 }
 
 /// Counts since the end of the warm-up.
@@ -138,24 +137,15 @@ impl NodeCaches {
         Self {
             caches: (0..nodes).map(run).collect(),
             placement: placement(nodes),
-            loads: vec![LOAD_WINDOW_REQUESTS / 2; usize::from(nodes)],
-            load_sum: LOAD_WINDOW_REQUESTS / 2 * u64::from(nodes),
         }
     }
 
     fn owner(&self, hash: u64) -> Option<Owner> {
-        let load = |NodeId(id): NodeId| self.loads[id as usize];
-        self.placement.owner_within_bound(hash, load)
+        self.placement.owner(hash)
     }
 
     /// Passes a request to the cache of a node, which stores the object on a miss. Returns true for a hit.
     fn request(&mut self, node: usize, request: &Request) -> bool {
-        self.loads[node] += 1;
-        self.load_sum += 1;
-        if self.load_sum >= LOAD_WINDOW_REQUESTS * self.loads.len() as u64 {
-            self.loads.iter_mut().for_each(|load| *load /= 2);
-            self.load_sum = self.loads.iter().sum();
-        }
         self.caches[node].request(request) != ServedFrom::Origin
     }
 }
@@ -178,9 +168,15 @@ impl Fleet {
             NodeCaches::new(&node, shield.nodes, mix64(seed ^ SHIELD_SEED))
         });
         let nodes = usize::from(config.nodes);
+        let edges = NodeCaches::new(&config.node, config.nodes, seed);
+        let loads = match config.kind {
+            FleetKind::Fleet => loads(&edges.placement),
+            FleetKind::Separate | FleetKind::OneNode => Vec::new(),
+        };
         Self {
-            edges: NodeCaches::new(&config.node, config.nodes, seed),
+            edges,
             shields,
+            loads,
             arrivals: SplitMix64(mix64(seed)),
             owner_rates: Vec::new(),
             hit_rates: vec![RequestRate::default(); nodes],
@@ -262,7 +258,11 @@ impl Fleet {
         let hash = mix64(request.key);
         let owner = match self.config.kind {
             FleetKind::Separate => Some(alone(arrival)),
-            FleetKind::Fleet | FleetKind::OneNode => self.edges.owner(hash),
+            FleetKind::OneNode => self.edges.owner(hash),
+            FleetKind::Fleet => {
+                let (placement, loads) = (&self.edges.placement, &self.loads[arrival.0 as usize]);
+                placement.owner_within_bound(hash, arrival, |_| true, loads)
+            }
         };
         let shield = self
             .shields
@@ -285,6 +285,7 @@ impl Fleet {
         let node = asked.map_or(arrival, |owner| owner.node);
         if asked.is_some() {
             hop = next_hop(node, NodeGroup::Edge, Sender::Edge, || owner, || shield);
+            self.loads[arrival.0 as usize].record(node, KeyHash(hash), request.size);
             self.traffic.peer_requests += 1;
             self.traffic.peer_bytes += request.size;
         }
@@ -363,8 +364,7 @@ impl Fleet {
         let moved = self.keys.iter().filter(has_moved).count() as u64;
         let keys = self.keys.len() as u64;
         self.edges.caches.truncate(left);
-        self.edges.loads.truncate(left);
-        self.edges.load_sum = self.edges.loads.iter().sum();
+        self.loads = loads(&self.edges.placement);
         self.loss = Some(LossReport {
             at_request: self.seen_requests,
             moved_keys_ratio: ratio(moved, keys),
@@ -523,6 +523,15 @@ fn placement(nodes: u16) -> Placement {
     Placement::new(&members).expect("the caller checks the number of nodes")
 }
 
+/// Returns the loads that each edge has measured before its first request.
+fn loads(edges: &Placement) -> Vec<NodeLoads> {
+    let others_of = |edge: NodeId| edges.ids().filter(move |other| *other != edge);
+    edges
+        .ids()
+        .map(|edge| NodeLoads::new(others_of(edge)))
+        .collect()
+}
+
 /// Returns the node as the owner of all keys of its own clients.
 const fn alone(node: NodeId) -> Owner {
     Owner {
@@ -538,10 +547,6 @@ fn max_ratio(numbers: impl ExactSizeIterator<Item = u64> + Clone) -> f64 {
     let (sum, max) = (numbers.clone().sum::<u64>(), numbers.max().unwrap_or(0));
     nodes * ratio(max, sum)
 }
-
-/// The loads are halved when their sum reaches this number per node. A smaller number mistakes chance for overload: of
-/// 500 to 1000 requests, the standard deviation is 3 to 5 %, and the bound is at 25 %.
-const LOAD_WINDOW_REQUESTS: u64 = 1000;
 
 /// The fleet has recovered from a failure when its object hit ratio is within one point.
 const RECOVERED_DROP: f64 = 0.01;

@@ -111,6 +111,7 @@ pub(super) fn status(shared: &Shared) -> Value {
         "directory": directory_status(shared),
         "requests": by_label("edgeward_fleet_requests_total", shared),
         "waits": sum(&shared.counters, |counters| counters.fleet_waits.value()),
+        "moved": sum(&shared.counters, |counters| counters.fleet_moved.value()),
         "received": by_label("edgeward_fleet_received_total", shared),
         "copies": by_label("edgeward_fleet_copies_total", shared),
         "copy_hits": sum(&shared.counters, |counters| counters.fleet_copy_hits.value()),

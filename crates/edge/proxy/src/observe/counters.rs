@@ -379,6 +379,10 @@ counters! {
         "Requests that waited for another node longer than `fleet.wait`, because the budget of fallbacks was used up." {
         fleet_waits,
     }
+    Counter "edgeward_fleet_moved_total"
+        "Requests for which another node stands in for the owner, because the owner's load has reached the bound." {
+        fleet_moved,
+    }
     Counter "edgeward_fleet_copies_total" "Answers of owners that this node could keep as copies, by result."
         { fleet_copies: CopyResult by "result" }
     Counter "edgeward_fleet_copy_hits_total" "Hits on copies of objects that another node owns." { fleet_copy_hits }

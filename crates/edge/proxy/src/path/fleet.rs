@@ -3,18 +3,18 @@
 //! The decisions are in `edgeward_balance`: which node owns a key, and which node is asked next. A node that has failed
 //! owns no key until a request probes it.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use edgeward_balance::{
-    BudgetSettings, HealthState, Node, NodeGroup, NodeId, NodeState, Owner, Placement, RetryBudget,
-    Sender, Target, next_hop,
+    BudgetSettings, HealthState, Node, NodeGroup, NodeId, NodeLoads, NodeState, Placement,
+    RetryBudget, Sender, Target, next_hop,
 };
 use edgeward_purge::Stamp;
 use edgeward_semantics::{CacheStatus, Outcome};
 use edgeward_sites::{Site, SiteId};
-use edgeward_types::Timestamp;
 use edgeward_types::xxh3::xxh3_64_with_seed;
+use edgeward_types::{KeyHash, Timestamp};
 use http::HeaderValue;
 
 use super::copies::Copies;
@@ -42,6 +42,8 @@ pub(crate) struct Fleet {
     /// The digest of the rules of each site.
     digests: Vec<u64>,
     fallbacks: Mutex<RetryBudget>,
+    /// The loads of the other edges. A reload with the same edges keeps them.
+    loads: Arc<Mutex<NodeLoads>>,
     /// Present if the node keeps copies of hot objects that other edges own.
     pub(crate) copies: Option<Copies>,
 }
@@ -65,6 +67,8 @@ pub(crate) struct Direction<'a> {
     pub(crate) peer: Option<&'a Member>,
     /// True if this node stores the response.
     pub(crate) stores: bool,
+    /// True if the request was moved from the owner of its key, because its load has reached the bound.
+    pub(crate) is_moved: bool,
 }
 
 impl Fleet {
@@ -97,6 +101,11 @@ impl Fleet {
             let before = before.and_then(|before| before.copies.as_ref());
             Copies::new(fleet.replicate, edges.count(), now, hits, before)
         });
+        let edges = placement(fleet, NodeGroup::Edge);
+        let others = || edges.ids().filter(|id| *id != own.id());
+        let loads = before.map(|before| Arc::clone(&before.loads));
+        let loads = loads.filter(|loads| lock(loads).nodes().eq(others()));
+        let loads = loads.unwrap_or_else(|| Arc::new(Mutex::new(NodeLoads::new(others()))));
         let seed = placement_seed(&fleet.key);
         let caching = format!("{:?}", config.caching.rules);
         let digest_of = |site| xxh3_64_with_seed((rules_of(site) + &caching).as_bytes(), seed);
@@ -107,7 +116,7 @@ impl Fleet {
             wait: fleet.wait,
             members: members.collect(),
             own: own.id(),
-            edges: placement(fleet, NodeGroup::Edge),
+            edges,
             shields: placement(fleet, NodeGroup::Shield),
             seed,
             digests: config
@@ -119,6 +128,7 @@ impl Fleet {
                 percent: fleet.fallback_percent,
                 per_second: fleet.fallbacks_per_second,
             })),
+            loads,
             copies,
         })
     }
@@ -132,31 +142,34 @@ impl Fleet {
         is_usable: impl Fn(&Member) -> bool,
     ) -> Direction<'_> {
         let hash = xxh3_64_with_seed(key, self.seed);
-        let owner = |placement: &Placement| {
-            let may_own = |id: &NodeId| {
-                let member = self.member(*id);
-                !member.is_draining && (member.origin.is_none() || is_usable(member))
-            };
-            placement.order(hash).find(may_own).map(|node| Owner {
-                node,
-                former: None,
-                skipped: 0,
-            })
+        let may_own = |id: NodeId| {
+            let member = self.member(id);
+            member.origin.is_none() || is_usable(member)
         };
-        let hop = next_hop(
-            self.own,
-            self.group,
-            sender,
-            || owner(&self.edges),
-            || owner(&self.shields),
-        );
+        let edge = match sender {
+            Sender::Client => {
+                let loads = lock(&self.loads);
+                self.edges
+                    .owner_within_bound(hash, self.own, may_own, &loads)
+            }
+            Sender::Edge => self.edges.owner_for_node(hash, self.own, may_own),
+        };
+        let shield = || self.shields.owner_among(hash, may_own);
+        let hop = next_hop(self.own, self.group, sender, || edge, shield);
         Direction {
             peer: match hop.target {
                 Target::Edge(owner) | Target::Shield(owner) => Some(self.member(owner.node)),
                 Target::Origin => None,
             },
             stores: hop.stores,
+            is_moved: sender == Sender::Client && edge.is_some_and(|owner| owner.skipped > 0),
         }
+    }
+
+    /// Counts an answer of another edge in its load. `key` is the primary key of the request.
+    pub(crate) fn record_answer(&self, member: &Member, key: &[u8], body_bytes: u64) {
+        let key = KeyHash(xxh3_64_with_seed(key, self.seed));
+        lock(&self.loads).record(member.id, key, body_bytes);
     }
 
     /// Returns the other members of a group that this node can reach, in whatever state they are: one that drains or
@@ -229,7 +242,10 @@ fn placement(fleet: &FleetConfig, group: NodeGroup) -> Placement {
     let nodes = members.map(|member| Node {
         id: member.id(),
         weight: member.weight,
-        state: NodeState::Active,
+        state: match member.is_draining {
+            true => NodeState::Draining,
+            false => NodeState::Active,
+        },
     });
     Placement::new(&nodes.collect::<Vec<_>>()).expect("the start has checked the members")
 }
@@ -250,6 +266,10 @@ mod tests {
 
     /// Returns the fleet of `name` with three edges `e0` to `e2` and shields `s0` and so on.
     fn fleet(name: &str, shields: u16, draining: &str) -> Fleet {
+        config_and_fleet(name, shields, draining).1
+    }
+
+    fn config_and_fleet(name: &str, shields: u16, draining: &str) -> (EdgeConfig, Fleet) {
         let member = |name: String, group, port| FleetMember {
             is_draining: name == draining,
             name,
@@ -271,7 +291,8 @@ mod tests {
             fallbacks_per_second: 1,
             replicate: 0.01,
         });
-        Fleet::of(&config, Timestamp::ZERO, None).expect("a fleet")
+        let fleet = Fleet::of(&config, Timestamp::ZERO, None).expect("a fleet");
+        (config, fleet)
     }
 
     #[test]
@@ -388,6 +409,46 @@ mod tests {
             let (asked, stores) = direction(&node, key, Sender::Client, "");
             assert!(asked.is_some() && !stores, "{key}");
         }
+    }
+
+    /// Method: of two keys of `e1`, one is requested, with long bodies. Then `e2` gets as much load.
+    #[test]
+    fn a_requested_key_moves_from_an_overloaded_node_and_a_reload_keeps_the_loads() {
+        let (config, node) = config_and_fleet("e0", 0, "");
+        let member = |name: &str| {
+            let mut members = node.members.iter();
+            members
+                .find(|member| &*member.name == name)
+                .expect("a member")
+        };
+        let (e1, e2) = (member("e1"), member("e2"));
+        let key = |number: u32| format!("http://a.example/{number}");
+        let is_at_e1 = |fleet: &Fleet, number| {
+            let to = fleet.direction(key(number).as_bytes(), Sender::Client, |_| true);
+            let is_at_e1 = to.peer.is_some_and(|peer| &*peer.name == "e1");
+            assert_eq!(to.stores, to.peer.is_none());
+            assert_eq!(to.is_moved, !is_at_e1);
+            is_at_e1
+        };
+        let mut of_e1 =
+            (0..).filter(|number| direction(&node, *number, Sender::Client, "").0 == Some("e1"));
+        let (requested, other) = (of_e1.next().expect("a key"), of_e1.next().expect("a key"));
+        for answers in 0..64 {
+            assert!(is_at_e1(&node, requested), "{answers} answers of each node");
+            node.record_answer(e1, key(requested).as_bytes(), 1 << 20);
+            node.record_answer(e2, b"other", 1000);
+        }
+        let reload = |before| Fleet::of(&config, Timestamp::ZERO, before).expect("a fleet");
+        let reloaded = reload(Some(&node));
+        for fleet in [&node, &reloaded] {
+            assert!(!is_at_e1(fleet, requested));
+            assert!(is_at_e1(fleet, other));
+        }
+        assert!(is_at_e1(&reload(None), requested), "without the loads");
+        for _ in 0..64 {
+            reloaded.record_answer(e2, b"other", 1 << 20);
+        }
+        assert!(is_at_e1(&node, requested));
     }
 
     #[test]

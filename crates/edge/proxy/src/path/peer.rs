@@ -17,6 +17,7 @@ use edgeward_sites::Settings;
 use edgeward_types::KeyHash;
 use http::Method;
 use http::header::{HOST, HeaderMap};
+use http_body::Body as _;
 
 use super::copies::MemoryCounts;
 use super::fleet::{Fleet, Member, is_usable};
@@ -35,13 +36,16 @@ pub(super) struct PeerDirection<'a> {
     pub(super) peer: Option<(&'a Fleet, &'a Member)>,
     /// True if this node stores the response. Without a fleet always.
     pub(super) stores: bool,
+    /// True if the owner's load has reached the bound, so that another node stands in for it.
+    is_moved: bool,
 }
 
-/// Returns the direction of a request.
+/// Returns the direction of a request. Counts one that is moved from an overloaded owner.
 pub(super) fn direction_of<'a>(worker: &'a Worker, request: &Request) -> PeerDirection<'a> {
     let alone = PeerDirection {
         peer: None,
         stores: true,
+        is_moved: false,
     };
     let Some(fleet) = &worker.shared.fleet else {
         return alone;
@@ -52,7 +56,10 @@ pub(super) fn direction_of<'a>(worker: &'a Worker, request: &Request) -> PeerDir
     if !is_shared {
         return alone;
     }
-    direction_in(fleet, worker, request)
+    let direction = direction_in(fleet, worker, request);
+    let is_moved = direction.is_moved;
+    worker.counters.fleet_moved.add(u64::from(is_moved));
+    direction
 }
 
 /// Returns true if this node stores the response to a request, whatever its method is.
@@ -92,6 +99,7 @@ fn direction_in<'a>(fleet: &'a Fleet, worker: &Worker, request: &Request) -> Pee
             .filter(|_| !is_passed && !is_changed)
             .map(|peer| (fleet, peer)),
         stores: (direction.stores || is_changed) && has_own_rules,
+        is_moved: direction.is_moved && !is_passed && !is_changed,
     }
 }
 
@@ -182,6 +190,12 @@ pub(super) async fn ask(
     {
         counters.fleet_purged.increment();
         return None;
+    }
+    if note.is_some() {
+        let key = key_of(worker, request);
+        let body_bytes = body.size_hint().exact().unwrap_or(0);
+        fleet.record_answer(member, key.primary(), body_bytes);
+        worker.cache.recycle_key(key);
     }
     match note {
         // The node has generated the response, for example because it is overloaded or stops.

@@ -153,7 +153,7 @@ log = "{self.name}.purges"
                         f'url = "http://{member.peer_address}:{PEER_PORT}"\n')
         if fleet.nats:
             text.append(f'[fleet.nats]\nservers = ["nats://{self.nats_address}:{NATS_PORT}"]\n'
-                        f'member_ttl = "{fleet.member_ttl}"\n')
+                        f'member_ttl = "{fleet.member_ttl}"\nslow_start = "{fleet.slow_start}"\n')
         new = self.folder / f"{self.name}.new"
         new.write_text("".join(text))
         new.rename(self.folder / f"{self.name}.toml")
@@ -215,10 +215,11 @@ class Fleet:
     """Nodes 1 to `nodes`, their origin and NATS, in a new folder. `asks`: nodes ask each other."""
 
     def __init__(self, edgeward, nodes, origin=None, hot="64MiB", disk=None, nats=True, asks=True, wait="50ms",
-                 member_ttl="4s", workers=1, folder="/dev/shm", replicate=0.01):
+                 member_ttl="4s", slow_start="0s", workers=1, folder="/dev/shm", replicate=0.01):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="fleet-", dir=folder))
         self.edgeward, self.hot, self.disk, self.asks = edgeward, hot, disk, asks
-        self.wait, self.member_ttl, self.workers, self.replicate = wait, member_ttl, workers, replicate
+        self.wait, self.member_ttl, self.slow_start = wait, member_ttl, slow_start
+        self.workers, self.replicate = workers, replicate
         self.token = b"0123456789abcdef0123456789abcdef"
         for name, text in (("token", self.token), ("key", b"fedcba9876543210fedcba9876543210")):
             (self.folder / name).write_bytes(text)

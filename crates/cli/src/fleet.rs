@@ -63,7 +63,9 @@ impl FleetService {
         if let Some((fleet, (profile, is_draining))) = fleet.and_then(|f| Some((f, profile_of(f)?)))
         {
             let lasts = settings.member_ttl;
-            let heartbeats = Arc::new(MembersClient::start(nats, MemberSettings { lasts })?);
+            let slow_start = settings.slow_start;
+            let settings = MemberSettings { lasts, slow_start };
+            let heartbeats = Arc::new(MembersClient::start(nats, settings)?);
             let members = Arc::new(FleetMembers::new(fleet.tls.is_some()));
             let node = AnnouncedNode {
                 profile,
@@ -126,10 +128,10 @@ impl FleetService {
         edge: &mut EdgeConfig,
     ) -> Result<(), ReloadError> {
         let directory = self.directory.as_ref();
+        let profile = edge.fleet.as_ref().and_then(profile_of);
         let list = directory.map(|directory| directory.members.fill(edge));
         reloader.reload(edge)?;
         drop(list);
-        let profile = edge.fleet.as_ref().and_then(profile_of);
         if let (Some(directory), Some((profile, is_draining))) = (directory, profile) {
             directory.heartbeats.set_own(profile, is_draining);
         }

@@ -96,8 +96,16 @@ impl FleetMembers {
             let others = others
                 .into_iter()
                 .filter(|member| member.name != fleet.name);
+            // A node that has started has a part of its weight in the list.
+            let of_list = list.members.iter();
+            let listed = of_list.filter(|member| *member.profile.name == *fleet.name);
+            let listed = listed.map(|member| member.profile.weight).next();
             let own = fleet.own().map(|own| FleetMember {
                 is_draining: own.is_draining || list.is_leaving,
+                weight: match listed.and_then(NonZeroU32::new) {
+                    Some(listed) => own.weight.min(listed),
+                    None => own.weight,
+                },
                 ..own.clone()
             });
             let fleet = fleet.with_members(others.chain(own));
@@ -164,13 +172,16 @@ fn entries_of(fleet: &FleetConfig, members: &[Member]) -> Vec<FleetMember> {
     entries.collect()
 }
 
-/// Returns the entry of a member. This node has the settings of its configuration, except that it may drain.
+/// Returns the entry of a member. This node has the settings of its configuration, except that it may drain, and that
+/// its weight grows after a start.
 fn member_of(fleet: &FleetConfig, member: &Member) -> Option<FleetMember> {
     let is_draining = member.state != AnnouncedState::Serving;
     let profile = &member.profile;
+    let weight = NonZeroU32::new(profile.weight)?;
     if let Some(own) = fleet.own().filter(|own| own.name == *profile.name) {
         return Some(FleetMember {
             is_draining,
+            weight,
             ..own.clone()
         });
     }
@@ -178,7 +189,7 @@ fn member_of(fleet: &FleetConfig, member: &Member) -> Option<FleetMember> {
         name: profile.name.to_string(),
         url: profile.url.parse().ok()?,
         group: profile.group,
-        weight: NonZeroU32::new(profile.weight)?,
+        weight,
         is_draining,
     })
 }

@@ -26,6 +26,7 @@ pub(crate) struct FleetNats {
     pub(crate) buffer_bytes_max: ByteSize,
     pub(crate) lag_max: Duration,
     pub(crate) member_ttl: Duration,
+    pub(crate) slow_start: Duration,
     pub(crate) when_cut_off: WhenCutOff,
     pub(crate) purge_alone: bool,
 }
@@ -89,6 +90,8 @@ impl Default for FleetNats {
             lag_max: Duration::from_secs(5),
             // With 256 nodes, 102 heartbeats per second. Requests find a failed node earlier.
             member_ttl: Duration::from_secs(10),
+            // Ten lists of members, and a tenth of the node's misses in each three seconds.
+            slow_start: Duration::from_secs(30),
             when_cut_off: WhenCutOff::default(),
             purge_alone: false,
         }

@@ -49,7 +49,7 @@ impl Fleet {
         format!(
             "[overload]\nlag_max = \"0s\"\n\
              [fleet]\nname = \"{name}\"\naddress = \"{}\"\nkey_file = \"{}\"\nwait = \"30s\"\n\
-             [fleet.nats]\nservers = [\"{}\"]\nmember_ttl = \"12s\"\nlag_max = \"30s\"\n",
+             [fleet.nats]\nservers = [\"{}\"]\nmember_ttl = \"12s\"\nslow_start = \"0s\"\nlag_max = \"30s\"\n",
             port.addr(),
             self.folder.path().join("key").display(),
             self.nats.url(),
@@ -59,6 +59,14 @@ impl Fleet {
     /// Starts a node of this name. Its configuration is in the file `FILE.toml`.
     fn node(&self, file: &str, name: &str) -> Node {
         self.node_by(file, name, Server::start)
+    }
+
+    /// Starts a node whose weight grows within this time.
+    fn slow_node(&self, name: &str, slow_start: &str) -> Node {
+        let argument = format!("--set=fleet.nats.slow_start={slow_start}");
+        self.node_by(name, name, |args| {
+            Server::start(&[args, &[&*argument]].concat())
+        })
     }
 
     /// Starts a node by a function that gets the arguments of its process.
@@ -200,6 +208,43 @@ fn nodes_that_start_leave_and_are_killed_cost_no_request() {
     wait_for(&[a, &d], "a:up d:up");
     let loops = a.metric("edgeward_fleet_received_total{result=\"loop\"}");
     assert_eq!(loops, 0.0);
+}
+
+/// Method: a slow start takes an hour, or ends while the test waits.
+#[test]
+fn all_nodes_use_the_weight_that_a_node_announces_after_its_start() {
+    let Some(fleet) = Fleet::start() else { return };
+    let (a, b, c) = (
+        fleet.node("a", "a"),
+        fleet.slow_node("b", "1h"),
+        fleet.slow_node("c", "3s"),
+    );
+    let weights = |node: &Node| {
+        let fleet = node.fleet();
+        let members = fleet["members"].as_array().expect("members").iter();
+        let mut weights: Vec<_> = members
+            .filter(|member| member["state"] != "joining")
+            .map(|member| format!("{}:{}", member["name"], member["weight"]))
+            .collect();
+        weights.sort();
+        weights.join(" ")
+    };
+    let wait = || {
+        for node in [&a, &b, &c] {
+            until("a:100 b:10 c:100", || {
+                (weights(node) == r#""a":100 "b":10 "c":100"#).then_some(())
+            });
+        }
+    };
+    wait();
+    // A reload keeps the share of the weight.
+    let reloads = || b.metric("edgeward_reloads_total{result=\"applied\"}");
+    let before = reloads();
+    b.server.signal(Signal::HUP);
+    until("the reload", || (reloads() > before).then_some(()));
+    assert_eq!(weights(&b), r#""a":100 "b":10 "c":100"#);
+    get_all(&[&a, &b, &c]);
+    wait();
 }
 
 #[test]

@@ -318,6 +318,7 @@ impl Driver {
                 let instance = RandomState::new().build_hasher().finish();
                 let mut machine =
                     Membership::new(node.profile.clone(), instance, self.members.lasts);
+                machine.starts_slowly(self.members.slow_start);
                 machine.starts();
                 if let Some(InheritedMembers { list, told }) = node.inherited {
                     machine.inherit(now, list, told);

@@ -71,4 +71,6 @@ pub struct NatsTls {
 pub struct MemberSettings {
     /// The time for which a heartbeat lasts. The node sends four in this time.
     pub lasts: Duration,
+    /// The time within which the weight of a node grows that has started. Zero: it has its whole weight at once.
+    pub slow_start: Duration,
 }

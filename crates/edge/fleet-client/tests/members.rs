@@ -104,7 +104,11 @@ impl Node {
             lag_max: Duration::from_secs(30),
             buffer_bytes_max: 1 << 20,
         };
-        let client = MembersClient::start(settings, MemberSettings { lasts: LASTS });
+        let members = MemberSettings {
+            lasts: LASTS,
+            slow_start: Duration::ZERO,
+        };
+        let client = MembersClient::start(settings, members);
         let client = client.expect("the thread starts");
         let list = Arc::<UsedList>::default();
         let node = AnnouncedNode {

@@ -173,7 +173,8 @@ fn an_outage_logs_each_error_of_an_announced_node_once() {
     };
     let settings = settings(nats.url());
     let lasts = Duration::from_secs(2);
-    let client = MembersClient::start(settings, MemberSettings { lasts });
+    let slow_start = Duration::ZERO;
+    let client = MembersClient::start(settings, MemberSettings { lasts, slow_start });
     let client = client.expect("the thread starts");
     let node = AnnouncedNode {
         profile: NodeProfile {

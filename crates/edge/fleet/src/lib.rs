@@ -19,6 +19,7 @@ mod directory;
 mod follower;
 mod membership;
 mod outbox;
+mod slow_start;
 mod stream;
 
 pub use announcement::{

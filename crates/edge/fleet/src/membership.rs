@@ -19,7 +19,7 @@
 //! of NATS, and a process that was stopped.
 //!
 //! **A node that starts reads the records before it accepts requests**, and announces itself when it accepts them. A
-//! process that replaces another one begins with its list.
+//! process that replaces another one begins with its list. Any other one announces a part of its weight at first.
 //!
 //! Times (each is a part of the shortest time `t` for which a record in use lasts): a heartbeat each `t/4`; the own
 //! record is overdue after `t/2`; a member that is alive was received at most `t/4` before an outage, so the node
@@ -32,6 +32,7 @@ use std::time::Duration;
 use crate::announcement::{
     AnnouncedState, Announcement, MEMBERS_MAX, NodeProfile, RecordError, key_of,
 };
+use crate::slow_start::SlowStart;
 
 /// The decisions of a node about its membership and the list of members.
 #[derive(Debug)]
@@ -39,6 +40,7 @@ pub struct Membership {
     own: NodeProfile,
     instance: u64,
     lasts: Duration,
+    slow_start: SlowStart,
     is_ready: bool,
     is_draining: bool,
     /// True if the node drains whatever its settings are.
@@ -157,6 +159,7 @@ impl Membership {
             own,
             instance,
             lasts,
+            slow_start: SlowStart::new(Duration::ZERO),
             is_ready: false,
             is_draining: false,
             is_leaving: false,
@@ -184,6 +187,11 @@ impl Membership {
         }
     }
 
+    /// The weight of the node grows within this time after it has started or purged all its objects.
+    pub fn starts_slowly(&mut self, time: Duration) {
+        self.slow_start = SlowStart::new(time);
+    }
+
     /// The node does not accept requests yet, and does not announce itself before [`accepts`](Self::accepts).
     pub fn starts(&mut self) {
         self.is_starting = true;
@@ -207,6 +215,7 @@ impl Membership {
             self.others.insert(heard.member.profile.name.clone(), heard);
         }
         self.has_inherited = true;
+        self.slow_start.skip();
         self.version += u64::from(!self.others.is_empty());
         self.told_at = Some(now);
         self.was_told = told.is_none_or(|told| told.was_told);
@@ -245,7 +254,7 @@ impl Membership {
     /// Returns the list of members that follows from the records.
     pub fn list(&self) -> Vec<Member> {
         let own = Member {
-            profile: self.own.clone(),
+            profile: self.own_profile(),
             // For itself a joining node is serving: alone, it could store nothing otherwise.
             state: match self.is_draining {
                 true => AnnouncedState::Draining,
@@ -299,7 +308,10 @@ impl Membership {
         let others = others.filter(|_| self.is_current(now));
         let has_change = !self.is_applying && self.applied != Some(self.version);
         let apply = has_change.then_some(self.apply_at);
-        let times = [heartbeat, rival, others, apply].into_iter().flatten();
+        let growth = self.slow_start.wake_at();
+        let times = [heartbeat, rival, others, apply, growth]
+            .into_iter()
+            .flatten();
         times.min().unwrap_or(now + self.lasts)
     }
 
@@ -319,6 +331,9 @@ impl Membership {
     /// The node has all purges of the fleet: it may own keys.
     pub fn ready(&mut self, now: Duration) {
         if !std::mem::replace(&mut self.is_ready, true) {
+            if !self.has_inherited && self.slow_start.begin(now) {
+                self.weight_changed(now);
+            }
             self.announce_at = now;
             self.tick(now);
         }
@@ -423,6 +438,9 @@ impl Membership {
         if self.is_current(now) {
             self.expire(now);
         }
+        if self.slow_start.tick(now) {
+            self.weight_changed(now);
+        }
         if !self.is_open && self.opens_at.is_some_and(|at| now >= at) {
             let was_used = self.uses_others();
             self.is_open = true;
@@ -463,6 +481,9 @@ impl Membership {
             let was_silent = now + told_before_start > told_at + missed_max;
             if std::mem::take(&mut self.was_removed) || was_silent {
                 self.actions.push_back(MembershipAction::PurgeAll);
+                if self.slow_start.begin(now) {
+                    self.weight_changed(now);
+                }
             }
             return Ok(());
         }
@@ -532,6 +553,20 @@ impl Membership {
         }
     }
 
+    /// Announces another share of the weight.
+    fn weight_changed(&mut self, now: Duration) {
+        self.version += 1;
+        self.announce_at = now;
+    }
+
+    /// Returns the profile with the present share of the weight.
+    fn own_profile(&self) -> NodeProfile {
+        NodeProfile {
+            weight: self.slow_start.of(self.own.weight),
+            ..self.own.clone()
+        }
+    }
+
     /// Counts a change of the list, unless the others are not in it.
     fn others_changed(&mut self) {
         if self.uses_others() {
@@ -579,7 +614,7 @@ impl Membership {
             (false, false) => AnnouncedState::Joining,
         };
         let record = Announcement {
-            profile: self.own.clone(),
+            profile: self.own_profile(),
             state,
             instance: self.instance,
             beat: self.beat,

@@ -11,8 +11,8 @@
 //! - No list has two entries of one name, or the URL of the process that uses it under another name, and each list has
 //!   the node that uses it.
 //!
-//! If the faults end, all processes have equal lists: the running ones, and for each name exactly one of them. A
-//! process that was removed from a list of another one has purged all its objects since then.
+//! If the faults end, all processes have equal lists: the running ones with their whole weights, and for each name
+//! exactly one of them. A process that was removed from a list of another one has purged all its objects since then.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -219,7 +219,8 @@ impl Model {
         // The instances are random numbers.
         let instance = self.random.draw();
         let lasts = LASTS_MIN * (1 + self.below(3) as u32);
-        let machine = Membership::new(profile, instance, lasts);
+        let mut machine = Membership::new(profile, instance, lasts);
+        machine.starts_slowly(self.millis(LASTS_MAX.as_millis() as u64));
         let reads_at = match self.outage_ends_at {
             Some(_) => None,
             None => Some(self.now + self.millis(500)),
@@ -486,7 +487,9 @@ impl Model {
                 .collect();
             known.sort();
             assert_eq!(known, urls, "{context}: the list of {}", process.url);
-            let is_serving = |member: &Member| member.state == AnnouncedState::Serving;
+            let is_serving = |member: &Member| {
+                member.state == AnnouncedState::Serving && member.profile.weight == 100
+            };
             assert!(owners(&process.list).all(is_serving), "{context}");
         }
         for process in self.processes.iter().filter(|p| p.has_rival) {

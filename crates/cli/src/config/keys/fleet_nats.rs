@@ -64,6 +64,12 @@ pub(super) static ROWS: &[Key] = rows! {
     /// long, and a node sends four in this time. Default: 10 s.
     "fleet.nats.member_ttl" restart: Time(Duration::from_secs(2), Duration::from_secs(300)) => FleetNats.member_ttl;
 
+    /// The time within which the share of keys of a node grows that has started, if the nodes announce themselves: from
+    /// a tenth of its weight, in ten steps. The origin gets the misses of its empty cache over this time. A node that
+    /// replaces its process in an upgrade keeps its share. With `0s`, a node has its whole share at once. Default: 30
+    /// s.
+    "fleet.nats.slow_start" restart: Time(Duration::ZERO, Duration::from_secs(3600)) => FleetNats.slow_start;
+
     /// The use of stored responses while the node is cut off. `serve`: they are served. `validate`: the origin
     /// validates each one before. `refuse`: their requests get 503. Default: `serve`.
     "fleet.nats.when_cut_off" restart: Word::OF => FleetNats.when_cut_off;

@@ -547,3 +547,49 @@ fn a_process_that_replaces_one_that_was_never_in_a_list_applies_the_rule_of_a_st
         assert_eq!(purges_all_when_heard(&mut node, now), purges, "{now:?}");
     }
 }
+
+/// Returns the weight in the list and in the next heartbeat, if there is one.
+fn weights(node: &mut Membership) -> (u32, Option<u32>) {
+    let announced = heartbeat(node).map(|record| record.profile.weight);
+    (node.list()[0].profile.weight, announced)
+}
+
+/// The other nodes and the node itself use the same weight, so that they find the same owners.
+#[test]
+fn a_node_that_starts_announces_a_weight_that_grows() {
+    let mut node = Membership::new(profile("a", 1), 1, LASTS);
+    node.starts_slowly(at(10_000));
+    node.watching(at(0));
+    node.received_all(at(0));
+    assert_eq!(weights(&mut node), (10, Some(10)), "it still joins");
+    node.ready(at(500));
+    echo(&mut node, at(500));
+    for (second, weight) in [(2, 20), (3, 30), (9, 90), (10, 100)] {
+        let grows_at = at(500 + 1000 * second);
+        node.applied(grows_at - at(1), true);
+        node.tick(grows_at - at(1));
+        assert_eq!(node.wake_at(grows_at - at(1)), grows_at);
+        actions(&mut node);
+        node.tick(grows_at);
+        assert_eq!(weights(&mut node), (weight, Some(weight)));
+    }
+}
+
+#[test]
+fn a_node_whose_objects_were_purged_starts_slowly_again_and_one_that_replaces_another_does_not() {
+    let mut node = Membership::new(profile("a", 1), 1, LASTS);
+    node.starts_slowly(at(10_000));
+    node.inherit(at(0), Vec::new(), None);
+    node.watching(at(0));
+    node.received_all(at(0));
+    node.ready(at(0));
+    assert_eq!(node.list()[0].profile.weight, 100);
+    let record = heartbeat(&mut node).expect("a heartbeat");
+    // The others had removed the process before it.
+    node.heard(at(1), record).expect("the own record");
+    assert!(
+        node.poll()
+            .is_some_and(|action| action == MembershipAction::PurgeAll)
+    );
+    assert_eq!(weights(&mut node), (10, Some(10)));
+}

@@ -6,9 +6,9 @@
 //! to another server.
 //!
 //! A [`Placement`] has the nodes of a group of a fleet, and returns the owner of a cache key, which [`NodeLoads`] may
-//! relieve. [`next_hop`] returns the
-//! path of a request. A [`CopyRule`] decides if a node keeps a copy of another node's object, by the rate of requests
-//! that the owner measures ([`KeyRates`]), unless the object was just invalidated ([`CopyPause`]).
+//! relieve. [`next_hop`] returns the path of a request. A [`CopyRule`] decides if a node keeps a copy of another node's
+//! object, by the rate of requests that the owner measures ([`KeyRates`]), unless the object was just invalidated
+//! ([`CopyPause`]).
 //!
 //! The crate has no clock, no random numbers and no I/O: times and random numbers are arguments.
 #![forbid(unsafe_code)]

@@ -34,7 +34,7 @@ BENCH_ARGS ?=
 .PHONY: help
 help: ## list the targets; make help ALL=1 describes all of them
 	@awk -v all="$(ALL)" -F ':.*## ' '/^[a-z0-9-]+:.*## / { \
-		if (!all && $$1 ~ /^(bench-|h2spec|fuzz|check-|deny|advisories|python-|test-(cassandra|analyze|grpc))/) more = more " " $$1; \
+		if (!all && $$1 ~ /^(bench-|cache-tests|h2spec|fuzz|check-|deny|advisories|python-|test-(cassandra|analyze|grpc))/) more = more " " $$1; \
 		else printf "  make %-12s %s\n", $$1, $$2 } \
 		END { if (more) print "benchmarks and rare checks:" more | "fold -s -w 100" }' $(MAKEFILE_LIST)
 
@@ -348,6 +348,15 @@ h2spec: rust compiler ## the HTTP/2 conformance suite h2spec, over TLS and in cl
 		echo "  hint: go install github.com/summerwind/h2spec/cmd/h2spec@latest, then make h2spec H2SPEC=\$$HOME/go/bin/h2spec"; \
 		exit 2; }
 	$(CARGO) test $(LOCKED) --package edgeward-proxy --test h2spec -- --ignored --nocapture --test-threads 1
+
+# `make test` skips this target, because cache-tests comes from the network.
+.PHONY: cache-tests
+cache-tests: program h3-venv ## the suite cache-tests by HTTP/1.1, HTTP/2 and HTTP/3 (CACHE_TESTS=FOLDER)
+	@test -d "$(CACHE_TESTS)/node_modules/undici" || { \
+		echo "error: CACHE_TESTS names no folder with cache-tests and its packages"; \
+		echo "  hint: git clone https://github.com/http-tests/cache-tests && cd cache-tests && npm install"; exit 2; }
+	@cd $(H3_TESTS) && EDGEWARD="$(PROGRAM)" PYTHONDONTWRITEBYTECODE=1 \
+		$(H3_VENV)/bin/python cache_tests.py "$(abspath $(CACHE_TESTS))"
 
 .PHONY: bench-ram
 bench-ram: rust compiler ## the RAM tier beside moka and quick_cache, with 1 and 2 threads (BENCH_ARGS="--json")

@@ -69,6 +69,9 @@ pub(crate) async fn accept(
             settings = Settings::new(&worker, &crypto, &inbox.routes);
         }
         answer(&workers, &worker, incoming, &settings, &inbox, &ending).await;
+        // The task of a new connection registers it, so that the limit of connections applies to a burst. Connections
+        // of other clients make progress during a flood of first datagrams, which would else fill the budget of a poll.
+        tokio::task::yield_now().await;
     }
 }
 
@@ -148,8 +151,6 @@ async fn answer(
                     worker
                         .connection_tasks
                         .spawn(|member| connection::run(workers, handshake, peer, ending, member));
-                    // The task registers the connection, so that the limit of connections applies to a burst.
-                    tokio::task::yield_now().await;
                 }
                 // The first datagram is malformed, or an attack.
                 Err(error) => tracing::debug!(%peer, %error, "a QUIC connection is not accepted"),

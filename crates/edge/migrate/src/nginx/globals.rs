@@ -9,7 +9,7 @@ use crate::toml::{self, Table};
 use crate::values::{self, Part, parts};
 
 /// The variables of the edge's log. Others of nginx are unknown to it.
-const LOG_VARIABLES: [&str; 16] = [
+const LOG_VARIABLES: [&str; 17] = [
     "remote_addr",
     "remote_user",
     "time_local",
@@ -19,6 +19,7 @@ const LOG_VARIABLES: [&str; 16] = [
     "request_method",
     "request_uri",
     "scheme",
+    "ssl_curve",
     "host",
     "server_protocol",
     "status",

@@ -75,7 +75,7 @@ pub(crate) async fn run_tcp(
 /// Makes the TLS handshake, and serves the connection to its end.
 async fn run_tls(
     workers: Rc<CurrentWorker>,
-    client: Client,
+    mut client: Client,
     stream: TcpStream,
     tls: TlsTransport,
     timeout: Duration,
@@ -95,7 +95,10 @@ async fn run_tls(
     drop(handshake);
     match accepted {
         Ok(stream) => {
-            let protocol = stream.get_ref().1.alpn_protocol();
+            let session = stream.get_ref().1;
+            let group = session.negotiated_key_exchange_group();
+            client.set_key_exchange(group.map(|group| group.name()), &workers.get().counters);
+            let protocol = session.alpn_protocol();
             if protocol == Some(tls::ALPN_CHALLENGE) {
                 return; // the issuer has seen the certificate
             }

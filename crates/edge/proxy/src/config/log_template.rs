@@ -93,6 +93,7 @@ variables! {
     "request_method" RequestMethod
     "request_uri" RequestUri
     "scheme" Scheme
+    "ssl_curve" SslCurve
     "host" Host
     "server_protocol" ServerProtocol
     "status" Status

@@ -151,7 +151,6 @@ pub(crate) fn canonical(
     client: &ClientFacts<'_>,
     head: RawHead,
 ) -> (Rc<Request>, Result<(), NotForwarded>) {
-    let plain = head.plain;
     // The request is built in its shared allocation, because moving it would be a large copy.
     let mut shared = Rc::new(Request {
         method: head.method,
@@ -160,6 +159,7 @@ pub(crate) fn canonical(
         headers: head.headers,
         plain: head.plain,
         scheme: client.scheme,
+        key_exchange: client.key_exchange,
         peer: client.peer,
         peer_text: client.peer_text.clone(),
         peer_is_trusted: client.is_trusted,
@@ -186,7 +186,7 @@ pub(crate) fn canonical(
     if canonicaliser.purges && is_purge_method(request.method.as_str()) {
         request.received_fields = Some(Box::new(request.headers.clone()));
     }
-    let result = if plain {
+    let result = if request.plain {
         canonicalise_plain(canonicaliser, client, request, head.host_is_canonical)
             .map_err(NotForwarded::from)
     } else {

@@ -9,10 +9,13 @@ use edgeward_sites::Fields;
 use edgeward_types::ClientNet;
 use http::header::FORWARDED;
 use http::{HeaderMap, HeaderName, HeaderValue};
+use rustls::NamedGroup;
 
 use super::conn::ConnState;
 use super::field_filter::CLIENT_ADDRESS_FIELDS;
 use crate::config::{ClientField, EdgeConfig, ForwardingConfig, LimitsConfig, Networks};
+use crate::observe::causes::KeyExchange;
+use crate::observe::counters::Counters;
 
 #[derive(Clone)]
 pub(crate) struct Client {
@@ -22,6 +25,8 @@ pub(crate) struct Client {
     pub(crate) peer_text: HeaderValue,
     /// True if the edge itself speaks TLS on the connection.
     pub(crate) tls: bool,
+    /// `Some` after the handshake of a connection on which the edge speaks TLS.
+    pub(crate) key_exchange: Option<KeyExchange>,
     /// The scheme by which the peer, or the client that a PROXY header names, has connected.
     pub(crate) scheme: &'static str,
     /// True if the address is one of `forwarding.trusted_proxies`.
@@ -33,6 +38,7 @@ pub(crate) struct Client {
 /// The facts about a client that its canonical requests have.
 pub(crate) struct ClientFacts<'a> {
     pub(crate) scheme: &'static str,
+    pub(crate) key_exchange: Option<KeyExchange>,
     pub(crate) peer: SocketAddr,
     pub(crate) peer_text: &'a HeaderValue,
     pub(crate) is_trusted: bool,
@@ -163,6 +169,7 @@ impl Client {
             peer_text: HeaderValue::try_from(peer.ip().to_canonical().to_string())
                 .expect("an address is ASCII"),
             tls,
+            key_exchange: None,
             scheme: if tls { "https" } else { "http" },
             is_trusted: config.forwarding.trusted_proxies.contains(peer.ip()),
             is_node: false,
@@ -174,6 +181,13 @@ impl Client {
         if tls {
             self.scheme = "https";
         }
+    }
+
+    /// Counts and states the key exchange of the connection.
+    pub(crate) fn set_key_exchange(&mut self, group: Option<NamedGroup>, counters: &Counters) {
+        let key_exchange = KeyExchange::of(group);
+        counters.client_key_exchanges[key_exchange].increment();
+        self.key_exchange = Some(key_exchange);
     }
 
     /// States that the peer is a node of the fleet, which has checked its client's fields.
@@ -193,6 +207,7 @@ impl Client {
     pub(crate) const fn facts(&self) -> ClientFacts<'_> {
         ClientFacts {
             scheme: self.scheme,
+            key_exchange: self.key_exchange,
             peer: self.peer,
             peer_text: &self.peer_text,
             is_trusted: self.is_trusted,

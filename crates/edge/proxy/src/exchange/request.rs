@@ -20,6 +20,7 @@ use super::upgrade::UpgradeRequest;
 use crate::config::OriginId;
 use crate::config::watch::SampledText;
 use crate::observe::access_log::{LogQueue, RequestFacts, RequestText};
+use crate::observe::causes::KeyExchange;
 
 /// A request's head in canonical form, and its client.
 pub(crate) struct Request {
@@ -34,6 +35,8 @@ pub(crate) struct Request {
     pub(crate) plain: bool,
     /// The scheme by which the client sent the request, see [`StatedClient`](super::StatedClient).
     pub(crate) scheme: &'static str,
+    /// That of the connection. `None` without TLS.
+    pub(crate) key_exchange: Option<KeyExchange>,
     pub(crate) peer: SocketAddr,
     /// The address of `peer` as a value of `X-Forwarded-For`.
     pub(crate) peer_text: HeaderValue,
@@ -158,6 +161,7 @@ impl Request {
             time: now,
             peer: self.client,
             is_tls: self.scheme == "https",
+            key_exchange: self.key_exchange,
             method: Some(self.method.as_str().as_bytes()),
             host: self.authority().unwrap_or_default().as_bytes(),
             target: self.path_and_query().as_bytes(),

@@ -4,6 +4,7 @@ use edgeward_overload::Work;
 use edgeward_semantics::content_coding::Coding;
 use edgeward_semantics::dictionary::DictionaryMismatch;
 use http::StatusCode;
+use rustls::NamedGroup;
 
 use super::labels::{Label, labels};
 
@@ -43,6 +44,33 @@ impl CloseReason {
     /// Returns true if the memory or the descriptor of the connection is needed at once, also before its first request.
     pub(crate) const fn is_urgent(self) -> bool {
         matches!(self, Self::Crowded | Self::Memory)
+    }
+}
+
+labels! {
+    /// The group of the key exchange of a TLS handshake, by its name in the registry of IANA.
+    pub(crate) enum KeyExchange {
+        /// Also resists quantum computers.
+        X25519MlKem768 = "X25519MLKEM768",
+        X25519 = "x25519",
+        Secp256r1 = "secp256r1",
+        Secp384r1 = "secp384r1",
+        /// A session of TLS 1.2 was resumed, which exchanges no keys.
+        Resumed = "resumed",
+        Other = "other",
+    }
+}
+
+impl KeyExchange {
+    pub(crate) const fn of(group: Option<NamedGroup>) -> Self {
+        match group {
+            None => Self::Resumed,
+            Some(NamedGroup::X25519MLKEM768) => Self::X25519MlKem768,
+            Some(NamedGroup::X25519) => Self::X25519,
+            Some(NamedGroup::secp256r1) => Self::Secp256r1,
+            Some(NamedGroup::secp384r1) => Self::Secp384r1,
+            Some(_) => Self::Other,
+        }
     }
 }
 

@@ -9,7 +9,9 @@ use edgeward_overload::Work;
 use edgeward_semantics::content_coding::Coding;
 use http::StatusCode;
 
-use super::causes::{CloseReason, CopyResult, Excess, OfferResult, RefusedStatus, TunnelEnd};
+use super::causes::{
+    CloseReason, CopyResult, Excess, KeyExchange, OfferResult, RefusedStatus, TunnelEnd,
+};
 pub(crate) use super::counter::Counter;
 use super::labels::{Label, PerLabel};
 use super::outcome::{ClientProtocol, RequestOutcome};
@@ -186,9 +188,10 @@ counters! {
         accepted_h2 = "protocol" "h2",
         accepted_h3 = "protocol" "h3",
     }
-    Counter "edgeward_client_connections_closed_total" "Client connections closed by the edge, by cause." {
-        closed: CloseReason by "cause",
-    }
+    Counter "edgeward_client_tls_handshakes_total" "TLS handshakes of clients, also by QUIC, by the key exchange."
+        { client_key_exchanges: KeyExchange by "key_exchange" }
+    Counter "edgeward_client_connections_closed_total" "Client connections closed by the edge, by cause."
+        { closed: CloseReason by "cause" }
     Counter "edgeward_proxy_headers_refused_total"
         "Connections closed because of their PROXY header (listener.proxy_protocol_from), by reason." {
         proxy_header_untrusted = "reason" "untrusted", // the peer is not one of the proxies
@@ -263,6 +266,8 @@ counters! {
         origin_retries_denied,
     }
     Counter "edgeward_origin_connects_total" "Connections opened to the origin." { origin_connects }
+    Counter "edgeward_origin_tls_handshakes_total" "TLS handshakes with the origin, by the key exchange."
+        { origin_key_exchanges: KeyExchange by "key_exchange" }
     Gauge "edgeward_origin_connections" "Connections to the origin, busy or idle." { origin_connections }
     Gauge "edgeward_origin_waiting" "Requests that wait for a connection to the origin." { origin_waiting }
     Counter "edgeward_origin_waits_total"

@@ -118,6 +118,7 @@ pub(super) mod tests {
             time: Timestamp::from_secs(951_827_696),
             peer: [192, 0, 2, 7].into(),
             is_tls: false,
+            key_exchange: None,
             method: Some(b"GET"),
             host: b"example.com:8080",
             target: b"/a?b=\"c\"",

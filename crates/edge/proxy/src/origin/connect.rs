@@ -20,6 +20,7 @@ use super::health::OriginHealth;
 use crate::config::interfaces::{Dial, DialedStream};
 use crate::config::{OriginConfig, OriginProtocol, OriginUrl, ReadCredentialsError};
 use crate::net::tls;
+use crate::observe::causes::KeyExchange;
 
 /// A connection to a server: TCP, TLS, a Unix socket or a dialed stream.
 pub(crate) trait OriginStream: AsyncRead + AsyncWrite + Unpin + 'static {
@@ -27,6 +28,11 @@ pub(crate) trait OriginStream: AsyncRead + AsyncWrite + Unpin + 'static {
     /// must not use the stream, because a byte may have been read and dropped.
     fn is_quiet(&mut self) -> bool {
         is_quiet(self)
+    }
+
+    /// Returns the key exchange of the handshake. `None` without TLS.
+    fn key_exchange(&self) -> Option<KeyExchange> {
+        None
     }
 }
 
@@ -38,7 +44,12 @@ fn is_quiet(stream: &mut (impl AsyncRead + Unpin + ?Sized)) -> bool {
         .is_pending()
 }
 
-impl OriginStream for TlsStream<TcpStream> {}
+impl OriginStream for TlsStream<TcpStream> {
+    fn key_exchange(&self) -> Option<KeyExchange> {
+        let group = self.get_ref().1.negotiated_key_exchange_group();
+        Some(KeyExchange::of(group.map(|group| group.name())))
+    }
+}
 
 impl OriginStream for Box<dyn DialedStream> {
     fn is_quiet(&mut self) -> bool {

@@ -379,7 +379,7 @@ impl OriginPool {
         self.shared.counters.origin_connects.increment();
         let timeout = self.config.connect_timeout;
         let connected = tokio::time::timeout(timeout, self.server.connector.connect(client)).await;
-        let connected = result_of(connected);
+        let connected = self.result_of(connected);
         let now = std::time::Instant::now();
         match &connected {
             Ok(_) => self.server.connector.health().record_connection(now),
@@ -399,21 +399,24 @@ impl OriginPool {
         }
         self.shared.counters.origin_connects.increment();
         let connecting = self.server.connector.connect_for_upgrade(client);
-        result_of(tokio::time::timeout(self.config.connect_timeout, connecting).await)
+        self.result_of(tokio::time::timeout(self.config.connect_timeout, connecting).await)
+    }
+
+    fn result_of(
+        &self,
+        connected: Result<io::Result<Box<dyn OriginStream>>, Elapsed>,
+    ) -> Result<Box<dyn OriginStream>, OriginError> {
+        let tried = connected.map_err(|_| OriginError::ConnectTimeout)?;
+        let stream = tried.map_err(|source| OriginError::Connect { source })?;
+        if let Some(key_exchange) = stream.key_exchange() {
+            self.shared.counters.origin_key_exchanges[key_exchange].increment();
+        }
+        Ok(stream)
     }
 
     /// Closes the HTTP/2 connection after its requests have ended.
     pub(super) fn close(&self) {
         self.h2.borrow_mut().take();
-    }
-}
-
-fn result_of(
-    connected: Result<io::Result<Box<dyn OriginStream>>, Elapsed>,
-) -> Result<Box<dyn OriginStream>, OriginError> {
-    match connected {
-        Ok(tried) => tried.map_err(|source| OriginError::Connect { source }),
-        Err(_) => Err(OriginError::ConnectTimeout),
     }
 }
 

@@ -111,6 +111,7 @@ impl InspectedRequest {
         let peer = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let client = ClientFacts {
             scheme: self.scheme,
+            key_exchange: None,
             peer,
             peer_text: &HeaderValue::from_static("127.0.0.1"),
             is_trusted: shared.config.forwarding.trusted_proxies.contains(peer.ip()),

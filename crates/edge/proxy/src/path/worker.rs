@@ -466,6 +466,7 @@ impl Worker {
                 time: now,
                 peer: client.peer.ip(),
                 is_tls: client.scheme == "https",
+                key_exchange: client.key_exchange,
                 method: None,
                 host: b"",
                 target: b"-",

@@ -1,15 +1,22 @@
 //! Requests and responses.
 
 use edgeward_h3::FrameType;
+use edgeward_proxy::config::{AccessLogConfig, LogDestination, LogFormat};
 use edgeward_testkit::{Answer, Gate};
 
 use crate::Http3Bed;
 use crate::client::{frame, head, headers};
-use crate::support::{pattern, run};
+use crate::support::{TIMEOUT, pattern, run};
 
 #[test]
 fn a_response_is_fetched_once_and_then_a_hit() {
-    let http3 = Http3Bed::start();
+    let folder = tempfile::tempdir().expect("the folder can be created");
+    let log = folder.path().join("log");
+    let http3 = Http3Bed::with_config(|config| {
+        let format = LogFormat::Template("$ssl_curve".parse().expect("a variable"));
+        let destination = LogDestination::File(log.clone());
+        config.access_log = Some(AccessLogConfig::new(destination, format));
+    });
     let page = Answer::pattern(300_000).header("cache-control", "max-age=60");
     http3.bed.origin.on("/page", page);
     run(async {
@@ -27,12 +34,17 @@ fn a_response_is_fetched_once_and_then_a_hit() {
     assert_eq!(http3.bed.origin.requests("/page"), 1);
     let accepted = "edgeward_client_connections_total{protocol=\"h3\"}";
     assert_eq!(http3.bed.metric(accepted), 1.0);
-    let http3 = &http3.bed.status()["http3"];
+    let handshakes = "edgeward_client_tls_handshakes_total{key_exchange=\"X25519MLKEM768\"}";
+    assert_eq!(http3.bed.metric(handshakes), 1.0);
+    let status = &http3.bed.status()["http3"];
     assert_eq!(
-        (&http3["requests"]["h3"], &http3["requests"]["h2"]),
+        (&status["requests"]["h3"], &status["requests"]["h2"]),
         (&2.into(), &0.into())
     );
-    assert_eq!(http3["connections"]["h3"], 1);
+    assert_eq!(status["connections"]["h3"], 1);
+    http3.bed.edge.shutdown(TIMEOUT);
+    let log = std::fs::read_to_string(&log).expect("the log can be read");
+    assert_eq!(log, "X25519MLKEM768\n".repeat(2));
 }
 
 #[test]

@@ -10,8 +10,10 @@ use std::time::Duration;
 use crate::support::{TIMEOUT, TestBed, config_for, pattern, run};
 use bytes::Bytes;
 use edgeward_proxy::config::{
-    CertificateFiles, HostPolicy, ListenerConfig, ListenerTls, OriginProtocol,
+    AccessLogConfig, CertificateFiles, HostPolicy, ListenerConfig, ListenerTls, LogDestination,
+    LogFormat, OriginProtocol,
 };
+use edgeward_testkit::client::metric;
 use edgeward_testkit::{Answer, Gate};
 use http::{Request, Response, Version};
 use http_body_util::{BodyExt, Empty, Full};
@@ -265,7 +267,15 @@ impl Identity {
 #[test]
 fn tls_offers_http2_and_http1_and_the_client_chooses() {
     let identity = Identity::new();
-    let bed = TestBed::with_config(|config| config.listeners[0].tls = Some(identity.files()));
+    let folder = tempfile::tempdir().expect("the folder can be created");
+    let log = folder.path().join("log");
+    let bed = TestBed::with_config(|config| {
+        config.listeners[0].tls = Some(identity.files());
+        let format = "$server_protocol $ssl_curve".parse();
+        let format = LogFormat::Template(format.expect("two variables"));
+        let destination = LogDestination::File(log.clone());
+        config.access_log = Some(AccessLogConfig::new(destination, format));
+    });
     bed.origin.on(
         "/page",
         Answer::pattern(200_000).header("cache-control", "max-age=60"),
@@ -311,6 +321,12 @@ fn tls_offers_http2_and_http1_and_the_client_chooses() {
     );
     let forwarded = bed.origin.last("/page").expect("the origin got a request");
     assert_eq!(forwarded.header("x-forwarded-proto"), Some("https"));
+    let handshakes = "edgeward_client_tls_handshakes_total{key_exchange=\"X25519MLKEM768\"}";
+    assert_eq!(bed.metric(handshakes), 3.0);
+    bed.edge.shutdown(TIMEOUT);
+    let log = std::fs::read_to_string(&log).expect("the log can be read");
+    let expected = ["2.0", "1.1", "1.1"].map(|version| format!("HTTP/{version} X25519MLKEM768\n"));
+    assert_eq!(log, expected.concat());
 }
 
 /// If the socket does not accept all bytes, the TLS library buffers the rest, and the edge has to flush them
@@ -533,18 +549,23 @@ fn an_origin_is_reached_by_http1_and_http2_with_and_without_tls() {
             config.origins[0].protocol = protocol;
             let edge = edgeward_proxy::Edge::start(config).expect("the edge starts");
             let edge_addr = edge.addrs()[0];
+            let admin = edge.admin_addr().expect("the edge has an admin server");
             let answers = tokio::task::spawn_blocking(move || {
                 let mut client = crate::support::Client::connect(edge_addr);
                 let got = client.get("/a", &[]);
                 let put = client.request("PUT", "/b", &[("content-length", "5")], b"hello");
-                (got, put)
+                let metrics = crate::support::Client::connect(admin).get("/metrics", &[]);
+                (got, put, metrics)
             });
-            let (got, put) = answers.await.expect("the thread does not panic");
+            let (got, put, metrics) = answers.await.expect("the thread does not panic");
             let host = if tls {
                 format!("localhost:{}", addr.port())
             } else {
                 "test.example".to_owned()
             };
+            let handshakes =
+                "edgeward_origin_tls_handshakes_total{key_exchange=\"X25519MLKEM768\"}";
+            assert_eq!(metric(metrics.text(), handshakes), f64::from(u8::from(tls)));
             assert_eq!(got.text(), format!("{version} {host} 0"), "tls: {tls}");
             assert_eq!(put.text(), format!("{version} {host} 5"), "tls: {tls}");
             assert_eq!(

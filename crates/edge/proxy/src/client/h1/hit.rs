@@ -344,6 +344,7 @@ impl<'q> HitRequest<'q, '_, '_> {
             time: now,
             peer: fields.stated_client().address,
             is_tls: self.host.scheme == "https",
+            key_exchange: self.client.key_exchange,
             method: Some(if plain.head_only { b"HEAD" } else { b"GET" }),
             host: self.host.canonical(),
             target: plain.target.as_bytes(),

@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use edgeward_h3::{ConnectionError, ErrorCode, StreamId, UniEvent, UniStream};
 use quinn::{Connecting, ReadError, RecvStream, SendStream, VarInt};
+use quinn_proto::crypto::rustls::HandshakeData;
+use rustls::NamedGroup;
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
@@ -57,12 +59,19 @@ pub(super) async fn run(
     let client = {
         let worker = workers.get();
         worker.counters.accepted_h3.increment();
-        Client::new(&conn, peer, true, worker.config())
+        let mut client = Client::new(&conn, peer, true, worker.config());
+        client.set_key_exchange(key_exchange_group(&quic), &worker.counters);
+        client
     };
     let http3 = Http3::new(&workers, client, quic);
     Box::pin(serve(&http3, ending)).await;
     // The transport sends the frame that closes the connection in a task of its own, which runs now.
     tokio::task::yield_now().await;
+}
+
+fn key_exchange_group(quic: &quinn::Connection) -> Option<NamedGroup> {
+    let data = quic.handshake_data()?.downcast::<HandshakeData>();
+    data.ok().map(|data| data.negotiated_key_exchange_group)
 }
 
 /// A handshake, which is counted as under way until dropped.

@@ -151,6 +151,12 @@ impl Formatter {
             }
             Variable::RequestMethod => escape(request.method.unwrap_or_default(), out),
             Variable::RequestUri => escape(request.target, out),
+            Variable::SslCurve => {
+                let name = request
+                    .key_exchange
+                    .map_or("", |key_exchange| key_exchange.as_str());
+                out.extend_from_slice(name.as_bytes());
+            }
             Variable::Scheme => out.extend_from_slice(scheme(request)),
             Variable::Host => escape(request.host, out),
             Variable::ServerProtocol => out.extend_from_slice(protocol(request.version)),

@@ -5,6 +5,8 @@ use std::net::IpAddr;
 use edgeward_types::Timestamp;
 use http::Version;
 
+use crate::observe::causes::KeyExchange;
+
 /// The facts about a request and its client that the access log has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RequestFacts<'a> {
@@ -12,6 +14,8 @@ pub(crate) struct RequestFacts<'a> {
     pub(crate) time: Timestamp,
     pub(crate) peer: IpAddr,
     pub(crate) is_tls: bool,
+    /// `None` if the edge does not speak TLS on the connection.
+    pub(crate) key_exchange: Option<KeyExchange>,
     /// `None` if the request's head could not be parsed.
     pub(crate) method: Option<&'a [u8]>,
     pub(crate) host: &'a [u8],
@@ -43,12 +47,8 @@ impl RequestText {
         };
         scratch.extend_from_slice(&address.octets());
         scratch.push(u8::from(is_v4) | u8::from(facts.is_tls) << 1);
-        scratch.push(
-            VERSIONS
-                .iter()
-                .position(|v| *v == facts.version)
-                .unwrap_or(0) as u8,
-        );
+        scratch.push(position(&VERSIONS, &facts.version));
+        scratch.push(position(&KEY_EXCHANGES, &facts.key_exchange));
         push_text(scratch, facts.method);
         push_text(scratch, Some(facts.host));
         push_text(scratch, Some(facts.target));
@@ -63,7 +63,7 @@ impl RequestText {
         let mut rest = Fields(&self.0);
         let time = u64::from_le_bytes(rest.array());
         let address = std::net::Ipv6Addr::from(rest.array::<16>());
-        let [flags, version] = rest.array();
+        let [flags, version, key_exchange] = rest.array();
         let peer = match address.to_ipv4_mapped() {
             Some(address) if flags & 1 != 0 => IpAddr::V4(address),
             _ => IpAddr::V6(address),
@@ -73,6 +73,7 @@ impl RequestText {
             time: Timestamp::from_millis(time),
             peer,
             is_tls: flags & 2 != 0,
+            key_exchange: KEY_EXCHANGES[usize::from(key_exchange)],
             method: text(),
             host: text().unwrap_or_default(),
             target: text().unwrap_or_default(),
@@ -120,6 +121,11 @@ fn push_text(buffer: &mut Vec<u8>, text: Option<&[u8]>) {
     buffer.extend_from_slice(text.unwrap_or_default());
 }
 
+/// Returns the position of a value, or 0.
+fn position<T: PartialEq>(all: &[T], value: &T) -> u8 {
+    all.iter().position(|other| other == value).unwrap_or(0) as u8
+}
+
 /// The length of an absent text.
 const ABSENT: u32 = u32::MAX;
 
@@ -129,6 +135,16 @@ const VERSIONS: [Version; 5] = [
     Version::HTTP_10,
     Version::HTTP_09,
     Version::HTTP_3,
+];
+
+const KEY_EXCHANGES: [Option<KeyExchange>; 7] = [
+    None,
+    Some(KeyExchange::X25519MlKem768),
+    Some(KeyExchange::X25519),
+    Some(KeyExchange::Secp256r1),
+    Some(KeyExchange::Secp384r1),
+    Some(KeyExchange::Resumed),
+    Some(KeyExchange::Other),
 ];
 
 #[cfg(test)]
@@ -147,6 +163,7 @@ mod tests {
             millis in any::<u64>(),
             peer in any::<IpAddr>(),
             is_tls in any::<bool>(),
+            key_exchange in prop::sample::select(&KEY_EXCHANGES[..]),
             method in prop::option::of(text()),
             host in text(),
             target in text(),
@@ -157,6 +174,7 @@ mod tests {
                 time: Timestamp::from_millis(millis),
                 peer: peer.to_canonical(),
                 is_tls,
+                key_exchange,
                 method: method.as_deref(),
                 host: &host,
                 target: &target,

@@ -45,6 +45,7 @@ proptest! {
             headers,
             plain: false,
             scheme: "http",
+            key_exchange: None,
             peer,
             peer_text: HeaderValue::from_static("192.0.2.1"),
             _charge: None,

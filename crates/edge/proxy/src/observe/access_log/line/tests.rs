@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::observe::causes::KeyExchange;
 
 /// Returns a line whose texts a client chose.
 fn line_with(target: &[u8], fields: [Option<&[u8]>; 2]) -> LogLine {
@@ -10,6 +11,7 @@ fn line_with(target: &[u8], fields: [Option<&[u8]>; 2]) -> LogLine {
         time: Timestamp::from_millis(951_827_696_089),
         peer: [192, 0, 2, 7].into(),
         is_tls: false,
+        key_exchange: Some(KeyExchange::X25519MlKem768),
         method: Some(b"GET"),
         host: b"example.com",
         target,
@@ -82,6 +84,7 @@ fn a_template_writes_each_variable() {
         ("$request_method", "GET"),
         ("$request_uri", "/a\\x20b?c"),
         ("$scheme", "http"),
+        ("$ssl_curve", "X25519MLKEM768"),
         ("$host", "example.com"),
         ("$server_protocol", "HTTP/1.1"),
         ("$status", "200"),
@@ -102,7 +105,7 @@ fn a_template_writes_each_variable() {
                 .any(|(name, _)| text.trim_matches('"')[1..] == **name)
         );
     }
-    assert_eq!(Variable::ALL.len(), 20, "each variable is tested above");
+    assert_eq!(Variable::ALL.len(), 21, "each variable is tested above");
     let out = written(
         template("[$http_referer] \"$http_referer\" $http_absent"),
         &line,

@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 
 use edgeward_types::xxh3::xxh3_64;
 
+use crate::rotation::rotation;
+
 /// A position in a log, from which a later process continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogPosition {
@@ -410,8 +412,8 @@ fn moved_file(path: &Path, position: &LogPosition) -> Option<(File, Metadata)> {
         let is_inode = entry
             .metadata()
             .is_ok_and(|found| found.ino() == position.inode);
-        let may_be_copy =
-            position.beginning_bytes > 0 && is_rotated(path, &entry.file_name().to_string_lossy());
+        let may_be_copy = position.beginning_bytes > 0
+            && rotation(path, &entry.file_name().to_string_lossy()).is_some();
         if !is_inode && !may_be_copy {
             continue;
         }
@@ -429,38 +431,30 @@ fn moved_file(path: &Path, position: &LogPosition) -> Option<(File, Metadata)> {
 }
 
 /// Returns the path of the file that replaced `old`, if a later rotation has renamed it: of all rotated files that were
-/// written after it, the first one.
+/// written after it, the first one. Its name has the form of that of `old`, if that file is still there: the folder may
+/// have logs of others, such as `access-8080.log`.
 fn next_file(path: &Path, old: &Metadata) -> Option<PathBuf> {
     let written = |metadata: &Metadata| (metadata.mtime(), metadata.mtime_nsec());
     let entries = folder_of(path).read_dir().ok()?.flatten();
-    entries
-        .filter(|entry| is_rotated(path, &entry.file_name().to_string_lossy()))
-        .filter_map(|entry| Some((entry.metadata().ok()?, entry.path())))
-        .filter(|(metadata, _)| metadata.is_file() && metadata.ino() != old.ino())
-        .map(|(metadata, path)| (written(&metadata), path))
+    let rotated = entries.filter_map(|entry| {
+        let form = rotation(path, &entry.file_name().to_string_lossy())?;
+        let metadata = entry.metadata().ok().filter(Metadata::is_file)?;
+        Some((form, metadata, entry.path()))
+    });
+    let rotated: Vec<_> = rotated.collect();
+    let of_old = rotated
+        .iter()
+        .find(|(_, metadata, _)| metadata.ino() == old.ino())
+        .map(|(form, ..)| *form);
+    let others = rotated.into_iter();
+    others
+        .filter(|(form, metadata, _)| {
+            metadata.ino() != old.ino() && of_old.is_none_or(|of_old| of_old == *form)
+        })
+        .map(|(_, metadata, path)| (written(&metadata), path))
         .filter(|(time, _)| *time > written(old))
         .min()
         .map(|(_, path)| path)
-}
-
-/// Returns true for the name of a rotated log: that of the log with a number or a date behind it, or before its
-/// extension. Compressed files have another ending.
-fn is_rotated(path: &Path, name: &str) -> bool {
-    let text =
-        |part: Option<&std::ffi::OsStr>| part.and_then(|part| part.to_str()).map(str::to_owned);
-    let is_mark = |mark: &str| {
-        let is_part = |c: char| c.is_ascii_digit() || "-._".contains(c);
-        mark.chars().all(is_part) && mark.contains(|c: char| c.is_ascii_digit())
-    };
-    let (Some(log), Some(stem)) = (text(path.file_name()), text(path.file_stem())) else {
-        return false;
-    };
-    let extension = &log[stem.len()..];
-    let behind = name.strip_prefix(&log);
-    let before = name
-        .strip_prefix(&stem)
-        .and_then(|rest| rest.strip_suffix(extension));
-    behind.is_some_and(is_mark) || before.is_some_and(is_mark)
 }
 
 fn folder_of(path: &Path) -> &Path {
@@ -648,10 +642,15 @@ mod tests {
         let mut log = Log::new("a\n");
         let mut follower = log.follow(Start::Beginning);
         assert_eq!(lines(&mut follower), ["a"]);
-        for other in ["access.log.json", "access.log.9.gz", "other.log.1"] {
+        log.write("b\n");
+        for other in [
+            "access-8080.log",
+            "access2.log",
+            "access.log.9.gz",
+            "other.log.1",
+        ] {
             fs::write(log.folder.path().join(other), "x\n").expect("the file can be written");
         }
-        log.write("b\n");
         for text in ["c\n", "d\n", "e\n"] {
             drop(log.rotate(text));
         }
@@ -700,28 +699,6 @@ mod tests {
             assert_eq!(all_lines(&mut later), all, "{new:?}");
             assert!(!later.counts().is_position_lost, "{new:?}");
         }
-    }
-
-    #[test]
-    fn a_rotated_log_has_a_number_or_a_date() {
-        let path = Path::new("/var/log/access.log");
-        for (name, expected) in [
-            ("access.log.1", true),
-            ("access.log-20261130", true),
-            ("access.log.2026-11-30_12", true),
-            ("access-20261130.log", true),
-            ("access.1.log", true),
-            ("access.log", false),
-            ("access.log.", false),
-            ("access.log.1.gz", false),
-            ("access.log.json", false),
-            ("access-api.log", false),
-            ("error.log.1", false),
-        ] {
-            assert_eq!(is_rotated(path, name), expected, "{name}");
-        }
-        assert!(is_rotated(Path::new("access"), "access.1"));
-        assert!(!is_rotated(Path::new("access"), "access"));
     }
 
     #[test]

@@ -33,6 +33,7 @@ mod lines; // the lines of a log
 mod parquet;
 mod partial; // statistics of one machine, to be merged with others
 mod report; // what was read from each log, and its problems
+mod rotation; // the names of rotated logs
 mod row; // the data of one request in a partition
 mod rows; // the requests that one thread has read
 mod scan; // the threads that read logs

@@ -423,7 +423,6 @@ impl<'t> Machine<'_, 't> {
         Ok(())
     }
 
-    /// Adds parts of the cache key.
     /// Runs `vcl_hash`. Passed requests need no key, so it runs as if they had the fields of the others, unless it
     /// changes fields.
     pub(super) fn hash(&mut self) {
@@ -464,6 +463,7 @@ impl<'t> Machine<'_, 't> {
         last.map(|(when, _)| when.clone()).collect()
     }
 
+    /// Adds parts of the cache key.
     pub(super) fn hash_data(
         &mut self,
         node: &'t Node,

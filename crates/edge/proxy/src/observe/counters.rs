@@ -262,9 +262,7 @@ counters! {
         origin_failovers,
     }
     Counter "edgeward_origin_retries_denied_total"
-        "Requests not sent to another server because the retry budget was used up." {
-        origin_retries_denied,
-    }
+        "Requests not sent to another server because the retry budget was used up." { origin_retries_denied }
     Counter "edgeward_origin_connects_total" "Connections opened to the origin." { origin_connects }
     Counter "edgeward_origin_tls_handshakes_total" "TLS handshakes with the origin, by the key exchange."
         { origin_key_exchanges: KeyExchange by "key_exchange" }
@@ -410,17 +408,13 @@ counters! {
         variants_new,
     }
     Counter "edgeward_variants_full_total"
-        "Times that a URL had caching.variants_max variants and began again with a new one." {
-        variants_full,
-    }
+        "Times that a URL had caching.variants_max variants and began again with a new one." { variants_full }
     Counter "edgeward_variants_shared_total"
         "Lookups that found a stored variant of another value of `Accept-Encoding` or `Accept` that answers the request." {
         variants_shared,
     }
     Counter "edgeward_head_fetches_total"
-        "HEAD requests that were fetched with GET, so that later requests are hits." {
-        head_fetches,
-    }
+        "HEAD requests that were fetched with GET, so that later requests are hits." { head_fetches }
     Counter "edgeward_early_links_total"
         "Fetched responses with `Link` in a 103 before them, by the result: all links were kept with the response, or some were left out because of caching.early_links_bytes_max." {
         early_links_kept = "result" "kept",
@@ -478,9 +472,7 @@ counters! {
         disk_fills_aborted = "end" "aborted", // the body ended early or was invalidated
     }
     Counter "edgeward_disk_evicted_from_memory_total"
-        "Objects with hits in memory that were written to disk when they were evicted from memory." {
-        disk_evicted,
-    }
+        "Objects with hits in memory that were written to disk when they were evicted from memory." { disk_evicted }
     Counter "edgeward_disk_promoted_total" "Objects that were promoted from disk to memory." { disk_promoted }
     Counter "edgeward_disk_bodies_broken_total"
         "Bodies whose remainder could not be read from disk, by how they ended: completed from the origin, or cut." {
@@ -488,9 +480,7 @@ counters! {
         disk_body_cut = "end" "cut",
     }
     Counter "edgeward_traces_dropped_total"
-        "Sampled requests whose spans were not exported because a worker's queue was full." {
-        traces_dropped,
-    }
+        "Sampled requests whose spans were not exported because a worker's queue was full." { traces_dropped }
     Counter "edgeward_access_log_dropped_total" "Lines missing from the access log because a worker's queue was full." {
         access_log_dropped,
     }

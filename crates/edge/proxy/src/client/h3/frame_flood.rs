@@ -41,10 +41,12 @@ impl FrameCount {
 /// Returns the number of received frames that carry no content.
 ///
 /// Frames that content explains do not count: for each datagram that the edge has sent, an acknowledgement and an
-/// update of a window; for each received datagram and each request, a frame of a stream.
+/// update of a window; for each received datagram, each request and each [`CONTENT_BYTES`] received, a frame of a
+/// stream.
 fn empty_frames(stats: &ConnectionStats, requests: u64) -> u64 {
     let frames = &stats.frame_rx;
-    let explained = stats.udp_rx.datagrams.saturating_add(requests);
+    let received = &stats.udp_rx;
+    let explained = received.datagrams + received.bytes / CONTENT_BYTES + requests;
     let sent = stats.udp_tx.datagrams;
     [
         frames.acks.saturating_sub(sent),
@@ -68,6 +70,9 @@ fn empty_frames(stats: &ConnectionStats, requests: u64) -> u64 {
     .iter()
     .sum()
 }
+
+/// Several small messages, such as those of WebSockets, share a datagram.
+const CONTENT_BYTES: u64 = 32;
 
 /// The time between two checks: idle connections wake seldom.
 pub(super) const CHECK_INTERVAL: Duration = Duration::from_secs(5);
@@ -105,5 +110,13 @@ mod tests {
         });
         assert_eq!(empty_frames(&explained, 500_000), 0);
         assert_eq!(empty_frames(&explained, 499_990), 10);
+        // A packet of empty frames has three bytes for each; messages of WebSockets have more.
+        for (frame_bytes, expected) in [(3, 327), (32, 0)] {
+            let packet = stats(|stats| {
+                (stats.udp_rx.datagrams, stats.frame_rx.stream) = (1, 361);
+                stats.udp_rx.bytes = 361 * frame_bytes;
+            });
+            assert_eq!(empty_frames(&packet, 0), expected, "{frame_bytes} bytes");
+        }
     }
 }

@@ -253,7 +253,9 @@ pub(super) fn keeps_copy(worker: &Worker, owner_rate: u64, charge_bytes: u64) ->
         let hits = sum(counters, |counters| {
             let of = |outcome| counters.requests[outcome].value();
             let hits = of(RequestOutcome::Hit) + of(RequestOutcome::HitStale);
-            hits.saturating_sub(counters.disk_hit.value())
+            // A sliced response is one hit, whichever of its slices are read from disk.
+            let of_slices = counters.slices_from_disk.value();
+            hits.saturating_sub(counters.disk_hit.value().saturating_sub(of_slices))
         });
         MemoryCounts {
             hits,

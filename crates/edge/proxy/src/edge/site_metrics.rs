@@ -58,8 +58,8 @@ metrics! {
 
     const MISSES: u64 ["site", "cause"] = |misses| {
         Counter "edgeward_site_misses_total"
-            "Misses that have ended, by site and cause: why no stored response answered. Passes and revalidations that the \
-             origin confirmed are not misses." { *misses }
+            "Misses that have ended, without passes and confirmed revalidations, by site and by the reason why no stored \
+             response answered." { *misses }
     }
 
     const BODY_BYTES: u64 ["site", "outcome"] = |bytes| {

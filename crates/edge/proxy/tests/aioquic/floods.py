@@ -2,6 +2,7 @@
 
 import os
 
+from aioquic import tls
 from aioquic.buffer import Buffer, encode_uint_var
 from aioquic.quic.packet import QuicProtocolVersion
 
@@ -14,10 +15,19 @@ def packets(quic_frame):
     """Returns a flood of packets that repeat a frame of QUIC."""
 
     def flood(client):
-        client.quic.frames.append(quic_frame * (PACKET_BYTES // len(quic_frame)))
+        # The last packet waits if the congestion window is full.
+        if not client.quic.frames:
+            client.quic.frames.append(quic_frame * (PACKET_BYTES // len(quic_frame)))
         client.send()
 
     return flood
+
+
+def acknowledgements(client):
+    """Acknowledges a received packet again and again. To acknowledge another number, which the edge may have left out,
+    is an error."""
+    received = client.quic._spaces[tls.Epoch.ONE_RTT].largest_received_packet
+    packets(varints(0x02, received, 0, 0, 0))(client)
 
 
 def on_control(data):
@@ -68,7 +78,7 @@ EXCESSIVE = {
     "STREAM without bytes": packets(varints(0x0A, CONTROL, 0)),
     "MAX_DATA": packets(varints(0x10, 1 << 30)),
     "STREAMS_BLOCKED": packets(varints(0x16, 1)),
-    "ACK": packets(varints(0x02, 0, 0, 0, 0)),
+    "ACK": acknowledgements,
     "unknown frames on the control stream": on_control(frame(0x21) * 400),
     "MAX_PUSH_ID": on_control(frame(0x0D, b"\1") * 300),
     "priorities": on_control(frame(0xF0700, b"\0u=1") * 100),

@@ -55,8 +55,7 @@ pub struct DiskPoint {
     pub estimate: Estimate,
     /// Bytes that are written to the disk, per second.
     pub disk_bytes_per_second: f64,
-    /// True if the simulated disk was never full and the window has the first requests. The hit ratio is then a lower
-    /// bound.
+    /// True if the hit ratio is a lower bound, see [`Point::is_filling`](crate::what_if::Point::is_filling).
     pub is_filling: bool,
 }
 
@@ -151,6 +150,7 @@ impl DiskWhatIf {
                 };
                 written += disk.evicted_from_memory(&left.evicted, &object);
             }
+            cell.set_fill(index, disk.fill());
             // A scaled byte stands for so many of the real disk.
             cell.add_disk_bytes(index, written as f64 / self.sample.share());
             let origin_bytes = match answer {
@@ -193,15 +193,17 @@ impl DiskWhatIf {
             present.map_or(Calibration::NONE, |at| calibration(&sum, &sum.misses()[at]));
         let settings = settings(&self.config);
         let simulated = sum.misses().iter().zip(sum.disk_bytes()).zip(&self.disks);
-        let points = settings.zip(simulated);
+        let points = settings.zip(simulated.enumerate());
         let points = points.map(
-            |((admission, size, capacity_bytes), ((misses, disk_bytes), disk))| DiskPoint {
-                admission,
-                size,
-                capacity_bytes,
-                estimate: estimate(misses, &sum, &calibration, seconds),
-                disk_bytes_per_second: disk_bytes / seconds,
-                is_filling: !disk.has_filled() && !self.window.has_forgotten(),
+            |((admission, size, capacity_bytes), (index, ((misses, disk_bytes), disk)))| {
+                DiskPoint {
+                    admission,
+                    size,
+                    capacity_bytes,
+                    estimate: estimate(misses, &sum, &calibration, seconds),
+                    disk_bytes_per_second: disk_bytes / seconds,
+                    is_filling: !disk.has_filled() && self.window.is_filling(index),
+                }
             },
         );
         Some((sum.samples(), points.collect()))
@@ -405,6 +407,36 @@ mod tests {
             assert!(points[0].estimate.hit_ratio + 0.05 < points[4].estimate.hit_ratio);
             assert!(points[6].disk_bytes_per_second < 0.8 * points[1].disk_bytes_per_second);
         }
+    }
+
+    /// Method: a new object each minute for three hours, then always the same one. No object gets a second request, so
+    /// the second rule writes none.
+    #[test]
+    fn a_prediction_is_a_lower_bound_while_its_disk_grows() {
+        let mut what_if = DiskWhatIf::new(config(64 * MIB), PolicySpec::LRU, ALL);
+        let mut known_at = |minutes: std::ops::Range<u64>, keys: u64| {
+            let last = minutes.end - 1;
+            for minute in minutes {
+                let record = Record {
+                    time: Timestamp::ZERO,
+                    key: minute % keys,
+                    size: 256 << 10,
+                };
+                what_if.request(&Request {
+                    at: Timestamp::from_secs(60 * minute),
+                    ..request(&record)
+                });
+            }
+            let report = what_if.report(Timestamp::from_secs(60 * last), None);
+            let points = report.expect("requests").1;
+            let known = points.iter().filter(|point| !point.is_filling);
+            known.map(|point| point.admission).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            known_at(0..180, u64::MAX),
+            [DiskAdmissionSpec::SecondHit; 5]
+        );
+        assert_eq!(known_at(180..241, 1).len(), 10);
     }
 
     /// Method: objects that are stale at each request, with and without a validator.

@@ -213,6 +213,11 @@ impl Mini {
         self.has_filled
     }
 
+    /// Returns the part of its capacity that the cache uses.
+    pub(crate) fn fill(&self) -> f64 {
+        self.tier.used_bytes() as f64 / self.tier.capacity_bytes().max(1) as f64
+    }
+
     /// Returns true if half of the residents are enough for a prediction.
     pub(crate) fn has_many_residents(&self) -> bool {
         self.residents.len() >= MANY_RESIDENTS

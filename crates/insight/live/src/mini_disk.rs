@@ -129,6 +129,11 @@ impl MiniDisk {
         self.has_filled
     }
 
+    /// Returns the part of its capacity that the disk uses.
+    pub(crate) fn fill(&self) -> f64 {
+        self.used_bytes as f64 / self.scaled_capacity().max(1) as f64
+    }
+
     /// Returns the bytes of memory that the tier takes.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let table = self.residents.capacity() * (size_of::<(u64, Resident)>() + 1) * 8 / 7;

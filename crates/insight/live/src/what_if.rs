@@ -126,8 +126,8 @@ pub struct Point {
     pub byte_hit_ratio: f64,
     /// Bytes of bodies that the origin would send for objects, per second.
     pub origin_bytes_per_second: f64,
-    /// True if the simulated cache was never full and the window has the first requests. The hit ratio is then a lower
-    /// bound: these requests met an empty cache.
+    /// True if the simulated cache was never full, and the window has the first requests, or the cache grows so much
+    /// that it would be full within a week. The hit ratio is then a lower bound.
     pub is_filling: bool,
 }
 
@@ -203,7 +203,9 @@ impl WhatIf {
         let cell = self.window.cell(request.at);
         cell.add_sample();
         for (index, cache) in self.caches.iter_mut().enumerate() {
-            let origin_bytes = match cache.request(request, scale) {
+            let answer = cache.request(request, scale);
+            cell.set_fill(index, cache.fill());
+            let origin_bytes = match answer {
                 Answer::Hit => continue,
                 Answer::Confirmed => 0,
                 Answer::Miss => request.length,
@@ -230,8 +232,8 @@ impl WhatIf {
         let calibration = self.calibration(&sum, present);
         let seconds = now.as_millis().saturating_sub(sum.start().as_millis()) as f64 / 1000.0;
         let sizes = SIZES.iter().cycle();
-        let points = self.caches.iter().zip(sum.misses()).zip(sizes);
-        let points = points.map(|((cache, misses), (_, size))| {
+        let points = self.caches.iter().zip(sum.misses()).zip(sizes).enumerate();
+        let points = points.map(|(index, ((cache, misses), (_, size)))| {
             let estimate = estimate(misses, &sum, &calibration, seconds);
             Point {
                 policy: cache.policy(),
@@ -241,7 +243,7 @@ impl WhatIf {
                 hit_ratio_error: estimate.hit_ratio_error,
                 byte_hit_ratio: estimate.byte_hit_ratio,
                 origin_bytes_per_second: estimate.origin_bytes_per_second,
-                is_filling: !cache.has_filled() && !self.window.has_forgotten(),
+                is_filling: !cache.has_filled() && self.window.is_filling(index),
             }
         });
         Some(Report {
@@ -554,6 +556,26 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// Method: a new object each minute for three hours, which would fill the caches within a day or a week, then only
+    /// old ones. The least size was full.
+    #[test]
+    fn a_prediction_is_a_lower_bound_while_its_cache_grows() {
+        let mut what_if = WhatIf::new(config(64 * MIB));
+        let mut counts = Counts::default();
+        let mut known_at = |minutes: std::ops::Range<u64>, keys: u64| {
+            let last = minutes.end - 1;
+            for minute in minutes {
+                let request = request(60_000 * minute, minute % keys, 256 << 10);
+                follow(&mut what_if, &mut counts, &request);
+            }
+            let points = report(&mut what_if, &counts, 60_000 * last).points;
+            let known = points.iter().filter(|point| !point.is_filling);
+            known.map(|point| point.size).collect::<Vec<_>>()
+        };
+        assert_eq!(known_at(0..180, u64::MAX), ["0.5"; 3]);
+        assert_eq!(known_at(180..241, 100).len(), 15);
     }
 
     /// Method: one object whose lifetime is a minute, and which may be used for ten seconds more while it is validated.

@@ -29,6 +29,8 @@ pub(crate) struct Cell {
     misses: Vec<Misses>,
     /// Bytes written to the disk of each cache.
     disk_bytes: Vec<f64>,
+    /// The part of its capacity that each cache used at last.
+    fills: Vec<f64>,
 }
 
 /// The estimated misses of one cache.
@@ -75,9 +77,14 @@ impl Window {
         }
     }
 
-    /// Returns true if the window has left out its first cell, whose requests met empty caches.
-    pub(crate) fn has_forgotten(&self) -> bool {
-        self.has_forgotten
+    /// Returns true if a cache that was never full may still answer clearly more requests when it has more objects: in
+    /// the first hour, and later while its growth of the last hour would fill it within a week.
+    pub(crate) fn is_filling(&self, cache: usize) -> bool {
+        let (Some(first), Some(last)) = (self.cells.front(), self.cells.back()) else {
+            return true;
+        };
+        let growth = last.fills[cache] - first.fills[cache];
+        !self.has_forgotten || growth * WINDOWS_OF_WEEK > 1.0 - last.fills[cache]
     }
 
     /// Returns the cell of a time, which is now.
@@ -87,7 +94,11 @@ impl Window {
             if self.cells.len() == CELLS {
                 self.forget();
             }
-            self.cells.push_back(Cell::new(now, self.caches));
+            let mut cell = Cell::new(now, self.caches);
+            if let Some(last) = self.cells.back() {
+                cell.fills.clone_from(&last.fills);
+            }
+            self.cells.push_back(cell);
         }
         let is_recent =
             |cell: &Cell| now.as_millis().saturating_sub(cell.start.as_millis()) < WINDOW_MS;
@@ -121,8 +132,8 @@ impl Window {
     }
 
     pub(crate) fn memory_bytes(&self) -> u64 {
-        (CELLS * (size_of::<Cell>() + self.caches * (size_of::<Misses>() + size_of::<f64>())))
-            as u64
+        let cache = size_of::<Misses>() + 2 * size_of::<f64>();
+        (CELLS * (size_of::<Cell>() + self.caches * cache)) as u64
     }
 }
 
@@ -136,6 +147,7 @@ impl Cell {
             lost: 0,
             misses: vec![Misses::default(); caches],
             disk_bytes: vec![0.0; caches],
+            fills: vec![0.0; caches],
         }
     }
 
@@ -169,6 +181,10 @@ impl Cell {
 
     pub(crate) fn add_disk_bytes(&mut self, cache: usize, bytes: f64) {
         self.disk_bytes[cache] += bytes;
+    }
+
+    pub(crate) fn set_fill(&mut self, cache: usize, fill: f64) {
+        self.fills[cache] = fill;
     }
 
     pub(crate) fn add_sample(&mut self) {
@@ -207,3 +223,5 @@ const CELL_SECONDS: u64 = 300;
 const CELLS: usize = 12;
 
 const WINDOW_MS: u64 = CELLS as u64 * CELL_SECONDS * 1000;
+
+const WINDOWS_OF_WEEK: f64 = 7.0 * 24.0 * 3_600_000.0 / WINDOW_MS as f64;

@@ -7,11 +7,10 @@ use std::collections::VecDeque;
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::ops::ControlFlow;
-use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use edgeward_types::xxh3::xxh3_64;
-
+use crate::mark::{MARK_BYTES, Mark, read_at};
 use crate::rotation::rotation;
 
 /// A position in a log, from which a later process continues.
@@ -27,6 +26,11 @@ pub struct LogPosition {
     pub beginning_bytes: u64,
     /// The hash of the first bytes. An inode may be used again, and a file may be truncated and written again.
     pub beginning: u64,
+    /// The number of bytes that `end` covers.
+    pub end_bytes: u64,
+    /// The hash of the last bytes before `offset`. Two files that begin with the hole of a server which kept its
+    /// position differ in them.
+    pub end: u64,
 }
 
 /// The position at which reading starts.
@@ -91,7 +95,9 @@ pub struct Follower {
     /// The number of consecutive reads that found the end of a file which another file has replaced.
     ends_after_rotation: u32,
     /// The first bytes that were read of the file.
-    mark: Mark,
+    beginning: Mark,
+    /// The last bytes before `offset`.
+    end: Mark,
     /// True if the file is a copy that was made before the log was truncated.
     is_copy: bool,
     counts: FollowCounts,
@@ -144,7 +150,8 @@ impl Follower {
             unread: VecDeque::new(),
             inside_long_line: false,
             ends_after_rotation: 0,
-            mark: Mark::default(),
+            beginning: Mark::default(),
+            end: Mark::default(),
             is_copy: false,
             counts: FollowCounts {
                 is_position_lost,
@@ -206,8 +213,9 @@ impl Follower {
     ///
     /// Fails if the file cannot be read.
     pub fn position(&self) -> Result<LogPosition, FollowError> {
-        let mark = Mark::of(&self.file, self.offset).map_err(|error| self.error(error))?;
-        Ok(self.position_with(mark))
+        let beginning =
+            Mark::first_of(&self.file, self.offset).map_err(|error| self.error(error))?;
+        Ok(self.position_with(beginning))
     }
 
     /// Returns the number of bytes of the file that were not passed on.
@@ -221,13 +229,15 @@ impl Follower {
         self.counts
     }
 
-    fn position_with(&self, mark: Mark) -> LogPosition {
+    fn position_with(&self, beginning: Mark) -> LogPosition {
         LogPosition {
             device: self.device,
             inode: self.inode,
             offset: self.offset,
-            beginning_bytes: mark.bytes,
-            beginning: mark.hash,
+            beginning_bytes: beginning.bytes,
+            beginning: beginning.hash,
+            end_bytes: self.end.bytes,
+            end: self.end.hash,
         }
     }
 
@@ -236,8 +246,7 @@ impl Follower {
         // a line.
         if !self.inside_long_line {
             let zeros = self.unread.iter().take_while(|byte| **byte == 0).count();
-            self.unread.drain(..zeros);
-            self.offset += zeros as u64;
+            self.consume(zeros);
         }
         let bytes = self.unread.make_contiguous();
         let (mut used, mut flow) = (0, ControlFlow::Continue(()));
@@ -255,14 +264,22 @@ impl Follower {
             self.counts.lines += 1;
             flow = take(line.strip_suffix(b"\r").unwrap_or(line));
         }
-        self.unread.drain(..used);
-        self.offset += used as u64;
+        self.consume(used);
         if flow.is_continue() && self.unread.len() > Self::LINE_BYTES_MAX {
             self.inside_long_line = true;
-            self.offset += self.unread.len() as u64;
-            self.unread.clear();
+            self.consume(self.unread.len());
         }
         flow
+    }
+
+    /// Advances to a later offset in `unread`.
+    fn consume(&mut self, count: usize) {
+        if count > 0 {
+            let first = count.saturating_sub(MARK_BYTES);
+            self.end = Mark::new(&self.unread.make_contiguous()[first..count]);
+            self.unread.drain(..count);
+            self.offset += count as u64;
+        }
     }
 
     /// Reads more bytes. Returns false at the end of the file.
@@ -275,8 +292,9 @@ impl Follower {
             }
         };
         self.unread.extend(&buffer[..count]);
-        if self.mark.bytes < MARK_BYTES as u64 {
-            self.mark = Mark::of(&self.file, self.offset + self.unread.len() as u64)?;
+        if self.beginning.bytes < MARK_BYTES as u64 {
+            let read = self.offset + self.unread.len() as u64;
+            self.beginning = Mark::first_of(&self.file, read)?;
         }
         Ok(count > 0)
     }
@@ -318,16 +336,19 @@ impl Follower {
         Ok(true)
     }
 
-    /// Returns true if the file has other first bytes than those that were read. It was truncated and written again,
-    /// and may be longer than before.
+    /// Returns true if the file has other bytes than those that were read. It was truncated and written again, and may
+    /// be longer than before.
     fn is_rewritten(&self) -> io::Result<bool> {
-        Ok(Mark::of(&self.file, self.mark.bytes)? != self.mark)
+        Ok(
+            !self.beginning.is_at(&self.file, 0)?
+                || !self.end.is_before(&self.file, self.offset)?,
+        )
     }
 
     /// Reads a truncated log from its start, after the rest of its copy.
     fn restart(&mut self) -> io::Result<()> {
         self.counts.truncations += 1;
-        match moved_file(&self.path, &self.position_with(self.mark)) {
+        match moved_file(&self.path, &self.position_with(self.beginning)) {
             Some((file, metadata)) if metadata.ino() != self.inode => {
                 self.is_copy = true;
                 self.follow(file, &metadata, self.offset)
@@ -348,7 +369,9 @@ impl Follower {
         self.offset = offset;
         self.unread.clear();
         self.inside_long_line = false;
-        self.mark = Mark::of(&self.file, offset)?;
+        self.beginning = Mark::first_of(&self.file, offset)?;
+        let end = offset.min(MARK_BYTES as u64);
+        self.end = Mark::read(&self.file, offset - end, end)?;
         Ok(())
     }
 
@@ -369,40 +392,22 @@ fn end_of_last_line(file: &File, length: u64) -> io::Result<u64> {
     Ok(last.map_or(length, |at| start + at as u64 + 1))
 }
 
-/// The first bytes of a file, as many as were read, up to [`MARK_BYTES`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Mark {
-    bytes: u64,
-    hash: u64,
-}
-
-impl Mark {
-    /// Reads the mark of a file of which `read` bytes were read.
-    fn of(file: &File, read: u64) -> io::Result<Self> {
-        let length = usize::try_from(read).map_or(MARK_BYTES, |read| read.min(MARK_BYTES));
-        if length == 0 {
-            return Ok(Self::default());
-        }
-        let mut beginning = [0; MARK_BYTES];
-        let count = read_at(file, &mut beginning[..length], 0)?;
-        Ok(Self {
-            bytes: length as u64,
-            hash: xxh3_64(&beginning[..count]),
-        })
-    }
-}
-
 /// Returns true if a file is that of a position.
 fn is_file_of(position: &LogPosition, file: &File, metadata: &Metadata) -> bool {
     let is_inode = (metadata.dev(), metadata.ino()) == (position.device, position.inode);
     is_inode && has_content_of(position, file, metadata)
 }
 
-/// Returns true if a file has the first bytes of a position, and the position itself.
+/// Returns true if a file has the first and the last bytes of a position.
 fn has_content_of(position: &LogPosition, file: &File, metadata: &Metadata) -> bool {
-    let mark = Mark::of(file, position.beginning_bytes);
-    let is_equal = |mark: Mark| mark.bytes == 0 || mark.hash == position.beginning;
-    metadata.len() >= position.offset && mark.is_ok_and(is_equal)
+    let mark = |bytes, hash| Mark { bytes, hash };
+    let beginning = mark(position.beginning_bytes, position.beginning);
+    let end = mark(position.end_bytes, position.end);
+    let has_both = beginning.is_at(file, 0).and_then(|has_beginning| {
+        let has_end = end.is_before(file, position.offset)?;
+        Ok(has_beginning && has_end)
+    });
+    metadata.len() >= position.offset && has_both.unwrap_or(false)
 }
 
 /// Finds the file of a position in the folder of the log, after a rotation has renamed or copied it.
@@ -470,27 +475,10 @@ fn opened(path: &Path) -> Option<(File, Metadata)> {
     Some((file, metadata))
 }
 
-/// Reads at an offset until the buffer is full or the file ends.
-fn read_at(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-    let mut filled = 0;
-    while filled < buffer.len() {
-        match file.read_at(&mut buffer[filled..], offset + filled as u64) {
-            Ok(0) => break,
-            Ok(count) => filled += count,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(filled)
-}
-
 const READ_BYTES: usize = 64 << 10;
 
 /// The number of bytes from which the format is detected: a few hundred lines.
 const BEGINNING_BYTES: usize = 64 << 10;
-
-/// The number of first bytes that identify a file. A line of a log has a time, so two files differ in them.
-const MARK_BYTES: usize = 256;
 
 /// The number of reads in a row that must find the end of a file which was replaced. nginx writes to it until its
 /// workers have handled the signal to open the new one.
@@ -699,6 +687,25 @@ mod tests {
             assert_eq!(all_lines(&mut later), all, "{new:?}");
             assert!(!later.counts().is_position_lost, "{new:?}");
         }
+    }
+
+    /// Method: a server that keeps its position, so that the log and all copies begin with a hole.
+    #[test]
+    fn no_line_of_a_copy_is_lost_if_a_log_with_a_hole_is_truncated_again() {
+        let after_hole = |bytes, lines: &str| "\0".repeat(bytes) + lines;
+        let mut log = Log::new(&after_hole(2 * MARK_BYTES, "a\n"));
+        let mut follower = log.follow(Start::Beginning);
+        assert_eq!(lines(&mut follower), ["a"]);
+        let position = follower.position().expect("the file can be read");
+        let older = log.folder.path().join("access.log.2");
+        fs::write(older, after_hole(2 * MARK_BYTES, "x\ny\n")).expect("the file can be written");
+        log.write("b\n");
+        log.copy_and_truncate(&after_hole(2 * MARK_BYTES + 4, "c\n"));
+        assert_eq!(all_lines(&mut follower), ["b", "c"]);
+        assert_eq!(follower.counts().truncations, 1);
+        let mut later = log.follow(Start::At(position));
+        assert_eq!(all_lines(&mut later), ["b", "c"]);
+        assert!(!later.counts().is_position_lost);
     }
 
     #[test]

@@ -29,6 +29,7 @@ mod each; // the requests of logs, one after the other
 mod find; // the logs in files, folders and patterns
 mod follow; // a log that grows, across rotation
 mod lines; // the lines of a log
+mod mark; // hashes of parts of a file
 #[cfg(feature = "parquet")]
 mod parquet;
 mod partial; // statistics of one machine, to be merged with others

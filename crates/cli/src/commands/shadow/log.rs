@@ -306,6 +306,11 @@ struct SavedPosition {
     offset: u64,
     beginning_bytes: u64,
     beginning: u64,
+    // Positions of earlier versions do not have these.
+    #[serde(default)]
+    end_bytes: u64,
+    #[serde(default)]
+    end: u64,
 }
 
 fn read_position(path: &Path) -> anyhow::Result<Option<LogPosition>> {
@@ -321,6 +326,8 @@ fn read_position(path: &Path) -> anyhow::Result<Option<LogPosition>> {
         offset: saved.offset,
         beginning_bytes: saved.beginning_bytes,
         beginning: saved.beginning,
+        end_bytes: saved.end_bytes,
+        end: saved.end,
     }))
 }
 
@@ -332,6 +339,8 @@ fn write_position(path: &Path, position: LogPosition) -> anyhow::Result<()> {
         offset: position.offset,
         beginning_bytes: position.beginning_bytes,
         beginning: position.beginning,
+        end_bytes: position.end_bytes,
+        end: position.end,
     };
     let mut new = path.as_os_str().to_owned();
     new.push(".new");

@@ -18,6 +18,7 @@ use crate::observe::counters::Counters;
 use crate::observe::recent::RecentRequests;
 use crate::observe::spans::Sampler;
 use crate::origin::Servers;
+use crate::path::copies::hits_in_memory;
 use crate::path::fleet::Fleet;
 use crate::path::worker::{Budgets, Labels, Shared, TraceExports};
 use crate::rt::budget::MemoryBudget;
@@ -113,6 +114,7 @@ impl Basis {
             fleet: Fleet::of(
                 &config,
                 now,
+                hits_in_memory(&self.counters),
                 before.and_then(|before| before.fleet.as_deref()),
             )
             .map(Arc::new),

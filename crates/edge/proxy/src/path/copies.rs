@@ -8,6 +8,8 @@ use std::sync::{Arc, Mutex};
 use edgeward_balance::{CopyRule, KeyRates, MemoryUse, RequestRate};
 use edgeward_types::{KeyHash, Timestamp};
 
+use crate::observe::counters::{Counters, sum};
+use crate::observe::outcome::RequestOutcome;
 use crate::rt::panics::lock;
 
 /// The copies of a node.
@@ -25,7 +27,7 @@ struct Rates {
     /// The requests for each object.
     requests: KeyRates,
     /// The hits in memory, and their number when the rate was computed last.
-    hits: Mutex<(RequestRate, Option<u64>)>,
+    hits: Mutex<(RequestRate, u64)>,
 }
 
 /// The memory of a node.
@@ -39,12 +41,12 @@ pub(crate) struct MemoryCounts {
 
 impl Copies {
     /// Returns the copies of one of `nodes` nodes. `before` are those of the node before a reload. `hits` are the hits
-    /// in memory until now, and `None` if a reload enables copies: the first rate then begins at the first decision.
+    /// in memory until now: those before a reload that enables copies do not count.
     pub(crate) fn new(
         peer_cost: f64,
         nodes: usize,
         now: Timestamp,
-        hits: Option<u64>,
+        hits: u64,
         before: Option<&Self>,
     ) -> Self {
         let rates = before.map_or_else(
@@ -95,9 +97,8 @@ impl Copies {
         let MemoryCounts { hits, used_bytes } = memory();
         let (rate, counted) = &mut *lock(&self.rates.hits);
         // Another worker may have read the counters later and recorded them before.
-        let before = counted.unwrap_or(hits);
-        rate.record_since_last(hits.saturating_sub(before), now);
-        *counted = Some(hits.max(before));
+        rate.record_since_last(hits.saturating_sub(*counted), now);
+        *counted = hits.max(*counted);
         let memory = MemoryUse {
             hits_per_second: rate.per_second(now),
             used_bytes,
@@ -106,6 +107,17 @@ impl Copies {
         self.rule
             .keeps_copy(owner_rate, self.share, charge_bytes, memory)
     }
+}
+
+/// Returns the number of requests that memory has answered since the start.
+pub(crate) fn hits_in_memory(workers: &[Arc<Counters>]) -> u64 {
+    sum(workers, |counters| {
+        let of = |outcome| counters.requests[outcome].value();
+        let hits = of(RequestOutcome::Hit) + of(RequestOutcome::HitStale);
+        // A sliced response is one hit, whichever of its slices are read from disk.
+        let of_slices = counters.slices_from_disk.value();
+        hits.saturating_sub(counters.disk_hit.value().saturating_sub(of_slices))
+    })
 }
 
 #[cfg(test)]
@@ -120,8 +132,8 @@ mod tests {
         for seconds in [60, 3600] {
             for (peer_cost, expected) in [(0.3, false), (0.5, true)] {
                 let at = |second: u64| Timestamp::from_secs(1_700_000_000 + second);
-                let copies = Copies::new(peer_cost, 4, at(0), Some(0), None);
-                let (owner, key) = (Copies::new(peer_cost, 4, at(0), Some(0), None), KeyHash(7));
+                let copies = Copies::new(peer_cost, 4, at(0), 0, None);
+                let (owner, key) = (Copies::new(peer_cost, 4, at(0), 0, None), KeyHash(7));
                 let mut kept = false;
                 for second in 1..=seconds {
                     owner.record(key, at(second));
@@ -138,9 +150,9 @@ mod tests {
                     hits: 100 * seconds,
                     used_bytes: 1_000_000,
                 };
-                let more = Copies::new(1.0, 40, now, None, Some(&copies));
+                let more = Copies::new(1.0, 40, now, 0, Some(&copies));
                 assert!(!more.keeps(owner.rate(key, now), 1000, now, memory));
-                let fewer = Copies::new(1.0, 1, now, None, Some(&copies));
+                let fewer = Copies::new(1.0, 1, now, 0, Some(&copies));
                 assert!(fewer.keeps(owner.rate(key, now), 1000, now, memory));
             }
         }
@@ -149,7 +161,7 @@ mod tests {
     #[test]
     fn hits_before_the_copies_were_enabled_do_not_count() {
         let at = |second: u64| Timestamp::from_secs(1_700_000_000 + second);
-        let copies = Copies::new(1.0, 1, at(0), None, None);
+        let copies = Copies::new(1.0, 1, at(0), 100_000_000, None);
         let memory = |hits| {
             move || MemoryCounts {
                 hits,
@@ -160,9 +172,23 @@ mod tests {
         assert!(copies.keeps(1_000_000, 1000, at(2), memory(100_000_100)));
     }
 
+    /// Method: of six hits, one was sent from a body on disk, and one from three slices, two of them on disk. The other
+    /// worker has one hit.
+    #[test]
+    fn slices_from_disk_do_not_count_against_the_hits_in_memory() {
+        let workers = [Arc::new(Counters::default()), Arc::new(Counters::default())];
+        let hit = |worker: usize, outcome| workers[worker].requests[outcome].increment();
+        (0..5).for_each(|_| hit(0, RequestOutcome::Hit));
+        hit(0, RequestOutcome::HitStale);
+        hit(1, RequestOutcome::Hit);
+        workers[0].disk_hit.add(3);
+        workers[0].slices_from_disk.add(2);
+        assert_eq!(hits_in_memory(&workers), 6);
+    }
+
     #[test]
     fn an_object_without_a_rate_is_not_copied_whatever_the_memory_does() {
-        let copies = Copies::new(1.0, 2, Timestamp::ZERO, Some(0), None);
+        let copies = Copies::new(1.0, 2, Timestamp::ZERO, 0, None);
         let memory = || MemoryCounts {
             hits: 0,
             used_bytes: 1,

@@ -73,8 +73,13 @@ pub(crate) struct Direction<'a> {
 
 impl Fleet {
     /// Returns the fleet of a configuration, or `None` if the edge belongs to none. The start of the edge has checked
-    /// the members. `before` is the fleet before a reload.
-    pub(crate) fn of(config: &EdgeConfig, now: Timestamp, before: Option<&Self>) -> Option<Self> {
+    /// the members. `hits` are the hits in memory until now, and `before` is the fleet before a reload.
+    pub(crate) fn of(
+        config: &EdgeConfig,
+        now: Timestamp,
+        hits: u64,
+        before: Option<&Self>,
+    ) -> Option<Self> {
         let fleet = config.fleet.as_ref()?;
         let own = fleet.own().expect("the start has checked the members");
         let asked: Vec<_> = fleet.peers().map(|peer| &*peer.name).collect();
@@ -97,7 +102,6 @@ impl Fleet {
         let copies = keeps_copies.then(|| {
             let edges = fleet.members.iter();
             let edges = edges.filter(|it| it.group == NodeGroup::Edge && !it.is_draining);
-            let hits = before.is_none().then_some(0);
             let before = before.and_then(|before| before.copies.as_ref());
             Copies::new(fleet.replicate, edges.count(), now, hits, before)
         });
@@ -291,7 +295,7 @@ mod tests {
             fallbacks_per_second: 1,
             replicate: 0.01,
         });
-        let fleet = Fleet::of(&config, Timestamp::ZERO, None).expect("a fleet");
+        let fleet = Fleet::of(&config, Timestamp::ZERO, 0, None).expect("a fleet");
         (config, fleet)
     }
 
@@ -438,7 +442,7 @@ mod tests {
             node.record_answer(e1, key(requested).as_bytes(), 1 << 20);
             node.record_answer(e2, b"other", 1000);
         }
-        let reload = |before| Fleet::of(&config, Timestamp::ZERO, before).expect("a fleet");
+        let reload = |before| Fleet::of(&config, Timestamp::ZERO, 0, before).expect("a fleet");
         let reloaded = reload(Some(&node));
         for fleet in [&node, &reloaded] {
             assert!(!is_at_e1(fleet, requested));

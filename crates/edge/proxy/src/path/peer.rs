@@ -19,7 +19,7 @@ use http::Method;
 use http::header::{HOST, HeaderMap};
 use http_body::Body as _;
 
-use super::copies::MemoryCounts;
+use super::copies::{MemoryCounts, hits_in_memory};
 use super::fleet::{Fleet, Member, is_usable};
 use super::lookup::key_of;
 use super::question::{Answered, Question, Storing};
@@ -27,8 +27,6 @@ use super::worker::Worker;
 use crate::exchange::Request;
 use crate::exchange::hop::{Hop, INVALIDATE, OBJECT, ObjectNote, Signed};
 use crate::observe::causes::CopyResult;
-use crate::observe::counters::sum;
-use crate::observe::outcome::RequestOutcome;
 use crate::origin::{Attempt, Conditions, Outbound, PeerTarget, Upload};
 
 /// The direction of a request, with the fleet if another node is asked.
@@ -248,19 +246,9 @@ pub(super) fn keeps_copy(worker: &Worker, owner_rate: u64, charge_bytes: u64) ->
     let Some(copies) = fleet.and_then(|fleet| fleet.copies.as_ref()) else {
         return false;
     };
-    let memory = || {
-        let counters = &worker.shared.counters;
-        let hits = sum(counters, |counters| {
-            let of = |outcome| counters.requests[outcome].value();
-            let hits = of(RequestOutcome::Hit) + of(RequestOutcome::HitStale);
-            // A sliced response is one hit, whichever of its slices are read from disk.
-            let of_slices = counters.slices_from_disk.value();
-            hits.saturating_sub(counters.disk_hit.value().saturating_sub(of_slices))
-        });
-        MemoryCounts {
-            hits,
-            used_bytes: worker.cache.hot.stats().used_bytes,
-        }
+    let memory = || MemoryCounts {
+        hits: hits_in_memory(&worker.shared.counters),
+        used_bytes: worker.cache.hot.stats().used_bytes,
     };
     let keeps = copies.keeps(owner_rate, charge_bytes, worker.now(), memory);
     if !keeps {

@@ -91,6 +91,17 @@ impl Plan {
         origin: &ScriptedOrigin,
         change: impl FnOnce(&mut EdgeConfig, &mut FleetConfig),
     ) -> FleetNode {
+        let config = self.config(name, origin, change);
+        FleetNode(Edge::start(config).expect("the node starts"))
+    }
+
+    /// Returns the configuration of a node, which `change` changes.
+    fn config(
+        &self,
+        name: &str,
+        origin: &ScriptedOrigin,
+        change: impl FnOnce(&mut EdgeConfig, &mut FleetConfig),
+    ) -> EdgeConfig {
         let node = self.nodes.iter().find(|node| node.name == name);
         let mut fleet = FleetConfig {
             name: name.to_owned(),
@@ -107,7 +118,7 @@ impl Plan {
         let mut config = config_for(origin.addr());
         change(&mut config, &mut fleet);
         config.set_fleet(fleet);
-        FleetNode(Edge::start(config).expect("the node starts"))
+        config
     }
 
     fn start_all(&self, origin: &ScriptedOrigin) -> Vec<FleetNode> {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use edgeward_proxy::EdgeConfig;
 use edgeward_proxy::config::{DiskConfig, FleetConfig};
+use edgeward_proxy::{Edge, EdgeConfig};
 use edgeward_purge::Scope;
 use edgeward_semantics::Heuristic;
 use edgeward_store::disk::{Device, DiskSettings};
@@ -13,7 +13,7 @@ use edgeward_testkit::{Answer, ScriptedOrigin};
 
 use super::purges::{Stream, start_with_stream};
 use super::{FleetNode, Plan, origin, paths};
-use crate::support::{Client, TIMEOUT};
+use crate::support::{Client, TIMEOUT, config_for};
 
 /// The nodes `a` and `b`. For both, a fetch from the other costs as much as one from the origin.
 struct Pair {
@@ -113,6 +113,31 @@ fn an_object_with_fewer_requests_than_those_in_memory_is_not_copied() {
     let before = results();
     assert!(!pair.is_hit_at_a(&path, &origin));
     assert_eq!(results(), [before[0], before[1] + 1.0]);
+}
+
+/// Method: `a` starts without a fleet, and a reload adds it.
+#[test]
+fn hits_before_a_reload_that_adds_the_fleet_do_not_count_against_copies() {
+    let origin = origin();
+    let plan = Plan::new(&["a", "b"], &[]);
+    let (b, stream_of_b) = start_with_stream(&plan, "b", &origin, |_, _| {});
+    let stream_of_a = Arc::new(Stream::default());
+    let in_fleet = plan.config("a", &origin, |_, fleet| fleet.replicate = 1.0);
+    let mut alone = config_for(origin.addr());
+    alone.fleet_purges = Some(stream_of_a.purges());
+    let pair = Pair {
+        a: FleetNode(Edge::start(alone).expect("the node starts")),
+        b,
+        stream_of_a,
+        stream_of_b,
+    };
+    pair.stream_of_a.deliver(1, Scope::all());
+    (0..200).for_each(|_| _ = pair.a.get("/own"));
+    let reloaded = pair.a.0.reloader().reload(&in_fleet);
+    reloaded.expect("the configuration is valid");
+    let path = pair.path_of_b();
+    assert!(!pair.is_hit_at_a(&path, &origin));
+    assert_eq!(copies(&pair.a, "stored"), 1.0);
 }
 
 /// The owner may have the old object for a moment after the other node has invalidated it. Method: if the pause has

@@ -33,6 +33,15 @@ impl Stream {
             .apply(purges, Stamp::at(5, number), true, done);
         assert_eq!(waiting.recv(), Ok(Applied::Persisted));
     }
+
+    /// Returns the purges of a node that follows this stream.
+    pub(super) fn purges(self: &Arc<Self>) -> FleetPurges {
+        FleetPurges {
+            stream: Arc::<Self>::clone(self),
+            when_cut_off: WhenCutOff::Serve,
+            purges_alone: false,
+        }
+    }
 }
 
 impl fmt::Debug for Stream {
@@ -70,11 +79,7 @@ pub(super) fn start_with_stream(
 ) -> (FleetNode, Arc<Stream>) {
     let stream = Arc::new(Stream::default());
     let node = plan.start(name, origin, |config, fleet| {
-        config.fleet_purges = Some(FleetPurges {
-            stream: Arc::<Stream>::clone(&stream),
-            when_cut_off: WhenCutOff::Serve,
-            purges_alone: false,
-        });
+        config.fleet_purges = Some(stream.purges());
         change(config, fleet);
     });
     // A node that joins purges all its objects.
@@ -97,11 +102,7 @@ fn a_purge_of_one_url_is_counted_by_a_lookup() {
     let node = plan.start("a", &origin, |config, _| {
         config.purge.allow = "127.0.0.0/8".parse().expect("a network");
         config.purge.count_objects_max = 0;
-        config.fleet_purges = Some(FleetPurges {
-            stream: Arc::<Stream>::clone(&stream),
-            when_cut_off: WhenCutOff::Serve,
-            purges_alone: false,
-        });
+        config.fleet_purges = Some(stream.purges());
     });
     let varied = Answer::ok("variant").header("cache-control", "max-age=600");
     origin.on("/varied", varied.header("vary", "accept-language"));

@@ -35,7 +35,7 @@ struct Rates {
 pub(crate) struct MemoryCounts {
     /// Hits in memory since the start.
     pub(crate) hits: u64,
-    /// Charged bytes of the objects in memory.
+    /// Charged bytes of the objects in memory, with those that were evicted and are still read.
     pub(crate) used_bytes: u64,
 }
 

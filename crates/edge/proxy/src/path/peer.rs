@@ -248,7 +248,7 @@ pub(super) fn keeps_copy(worker: &Worker, owner_rate: u64, charge_bytes: u64) ->
     };
     let memory = || MemoryCounts {
         hits: hits_in_memory(&worker.shared.counters),
-        used_bytes: worker.cache.hot.stats().used_bytes,
+        used_bytes: worker.cache.hot.charged_bytes(),
     };
     let keeps = copies.keeps(owner_rate, charge_bytes, worker.now(), memory);
     if !keeps {

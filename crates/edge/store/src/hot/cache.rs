@@ -274,6 +274,13 @@ impl<V: Send + Sync + 'static> HotCache<V> {
         self.shared.freed.clone()
     }
 
+    /// Returns the charges of all values in memory, with those that have left the cache and are still referenced.
+    ///
+    /// Takes no lock.
+    pub fn charged_bytes(&self) -> u64 {
+        self.shared.ledger.charged_bytes()
+    }
+
     /// Returns the bytes of values that have left the cache and are still referenced, and the limit above which
     /// no object is admitted.
     ///

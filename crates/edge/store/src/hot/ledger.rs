@@ -26,7 +26,11 @@ impl Ledger {
 
     /// Returns the charged bytes of values without a slot. `used_bytes` is the sum of the charges of all slots.
     pub(super) fn pinned_bytes(&self, used_bytes: u64) -> u64 {
-        self.charged_bytes.load(Relaxed).saturating_sub(used_bytes)
+        self.charged_bytes().saturating_sub(used_bytes)
+    }
+
+    pub(super) fn charged_bytes(&self) -> u64 {
+        self.charged_bytes.load(Relaxed)
     }
 }
 

@@ -62,12 +62,14 @@ fn evicted_bytes_are_charged_until_their_last_reader_has_ended() {
         .map(|key| fill_and_read(&cache, key, MIB).expect("the object fits"))
         .collect();
     assert_eq!(cache.pinned_bytes(), (0, 4 * MIB), "all values have a slot");
+    assert_eq!(cache.charged_bytes(), 16 * MIB);
     for key in 16..18 {
         read.push(fill_and_read(&cache, key, MIB).expect("the object is admitted"));
     }
     // Each of the two new objects has evicted one object, which is still being read. The second eviction exceeds
     // the free allowance of 1 MiB.
     assert_eq!(cache.pinned_bytes().0, 2 * MIB);
+    assert_eq!(cache.charged_bytes(), 18 * MIB);
     let mut keys = 100..1000;
     while let Some(charge) = fill_and_read(
         &cache,

@@ -6,6 +6,8 @@
 //! This is the value per byte of GreedyDual-Size (Cao, Irani, 1997), with the cost of a fetch from a peer instead of
 //! the cost of a fetch from the origin.
 
+use std::time::Duration;
+
 use edgeward_types::Timestamp;
 
 /// The rate of events, with exponential decay. It takes 16 bytes.
@@ -55,6 +57,14 @@ impl RequestRate {
     fn decayed(&self, now: Timestamp) -> f64 {
         self.events * decay(now.since(self.last).as_secs_f64())
     }
+}
+
+/// Returns the share of a constant rate that a measurement of this length shows. The rates of nodes that have measured
+/// for different times are comparable after a division by it.
+pub fn measured_share(length: Duration) -> f64 {
+    // Times are precise to a second.
+    let seconds = length.as_secs_f64().max(1.0);
+    -(-DECAY_PER_SECOND * seconds).exp_m1()
 }
 
 /// Returns the part of an event that is left after this time.

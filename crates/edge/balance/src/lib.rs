@@ -32,7 +32,7 @@ pub use copy_pause::CopyPause;
 pub use fleet::{Hop, NodeGroup, Sender, Target, next_hop};
 pub use group::{AllDown, Group, GroupSettings, Member, Selection, ServerView, WEIGHT_MAX};
 pub use health::{HealthSettings, HealthState, Verdict};
-pub use hot_copy::{CopyRule, MemoryUse, RequestRate};
+pub use hot_copy::{CopyRule, MemoryUse, RequestRate, measured_share};
 pub use key_rates::KeyRates;
 pub use method::Method;
 pub use node_id::NodeId;

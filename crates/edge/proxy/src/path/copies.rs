@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use edgeward_balance::{CopyRule, KeyRates, MemoryUse, RequestRate};
+use edgeward_balance::{CopyRule, KeyRates, MemoryUse, RequestRate, measured_share};
 use edgeward_types::{KeyHash, Timestamp};
 
 use crate::observe::counters::{Counters, sum};
@@ -24,6 +24,8 @@ pub(crate) struct Copies {
 /// The measured rates of a node. They take 512 KiB.
 #[derive(Debug)]
 struct Rates {
+    /// The begin of the measurement.
+    begun: Timestamp,
     /// The requests for each object.
     requests: KeyRates,
     /// The hits in memory, and their number when the rate was computed last.
@@ -52,6 +54,7 @@ impl Copies {
         let rates = before.map_or_else(
             || {
                 Arc::new(Rates {
+                    begun: now,
                     requests: KeyRates::default(),
                     hits: Mutex::new((RequestRate::from(now), hits)),
                 })
@@ -73,6 +76,7 @@ impl Copies {
     /// Returns the requests for an object before the last one, per million seconds.
     pub(crate) fn rate(&self, primary: KeyHash, now: Timestamp) -> u64 {
         let per_second = self.rates.requests.per_second_before_last(primary, now);
+        let per_second = per_second / self.measured_share(now);
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
@@ -100,12 +104,16 @@ impl Copies {
         rate.record_since_last(hits.saturating_sub(*counted), now);
         *counted = hits.max(*counted);
         let memory = MemoryUse {
-            hits_per_second: rate.per_second(now),
+            hits_per_second: rate.per_second(now) / self.measured_share(now),
             used_bytes,
         };
         let owner_rate = owner_rate as f64 / 1e6;
         self.rule
             .keeps_copy(owner_rate, self.share, charge_bytes, memory)
+    }
+
+    fn measured_share(&self, now: Timestamp) -> f64 {
+        measured_share(now.since(self.rates.begun))
     }
 }
 
@@ -126,30 +134,36 @@ mod tests {
 
     /// Method: a memory of 1 MB has 100 hits per second, and an object of 1,000 bytes is requested once per second at
     /// its owner, one of four nodes. A copy of it saves 1/4 of a peer fetch per second, an average object 1/10 of a
-    /// fetch from the origin. The rates are those of a node that has run for an hour, and of one that has begun.
+    /// fetch from the origin. Both nodes have run for an hour, or one of them or both have begun.
     #[test]
     fn a_copy_is_kept_from_the_cost_on_that_the_rule_states() {
-        for seconds in [60, 3600] {
+        const HOUR: u64 = 3600;
+        for (owner_seconds, seconds) in [(60, 60), (HOUR, 60), (60, HOUR), (HOUR, HOUR)] {
             for (peer_cost, expected) in [(0.3, false), (0.5, true)] {
                 let at = |second: u64| Timestamp::from_secs(1_700_000_000 + second);
-                let copies = Copies::new(peer_cost, 4, at(0), 0, None);
-                let (owner, key) = (Copies::new(peer_cost, 4, at(0), 0, None), KeyHash(7));
-                let mut kept = false;
-                for second in 1..=seconds {
-                    owner.record(key, at(second));
-                    let rate = owner.rate(key, at(second));
-                    kept = copies.keeps(rate, 1000, at(second), || MemoryCounts {
-                        hits: 100 * second,
-                        used_bytes: 1_000_000,
-                    });
-                }
-                assert_eq!(kept, expected, "{seconds} s, {peer_cost}");
-                // A reload keeps the rates, and another number of nodes changes the share.
-                let now = at(seconds);
-                let memory = || MemoryCounts {
-                    hits: 100 * seconds,
+                let start = |seconds| Copies::new(peer_cost, 4, at(HOUR - seconds), 0, None);
+                let (owner, copies, key) = (start(owner_seconds), start(seconds), KeyHash(7));
+                let memory = |second| MemoryCounts {
+                    hits: 100 * (second + seconds - HOUR),
                     used_bytes: 1_000_000,
                 };
+                let mut kept = false;
+                for second in 1..=HOUR {
+                    if second > HOUR - owner_seconds {
+                        owner.record(key, at(second));
+                    }
+                    if second > HOUR - seconds {
+                        let rate = owner.rate(key, at(second));
+                        kept = copies.keeps(rate, 1000, at(second), || memory(second));
+                    }
+                }
+                assert_eq!(
+                    kept, expected,
+                    "{owner_seconds} s, {seconds} s, {peer_cost}"
+                );
+                // A reload keeps the rates, and another number of nodes changes the share.
+                let now = at(HOUR);
+                let memory = || memory(HOUR);
                 let more = Copies::new(1.0, 40, now, 0, Some(&copies));
                 assert!(!more.keeps(owner.rate(key, now), 1000, now, memory));
                 let fewer = Copies::new(1.0, 1, now, 0, Some(&copies));

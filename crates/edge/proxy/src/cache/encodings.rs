@@ -44,7 +44,7 @@ pub(crate) fn encoded(
         disk_plan: match response.disk_plan {
             // A delta is useful for as long as clients have one older version.
             _ if coding.needs_dictionary() => DiskPlan::Never,
-            plan @ (DiskPlan::Never | DiskPlan::Copy) => plan,
+            plan @ (DiskPlan::Never | DiskPlan::Copy { .. }) => plan,
             DiskPlan::Decide | DiskPlan::Queued => DiskPlan::Decide,
         },
     };

@@ -192,7 +192,7 @@ impl<'a> ShutdownWriter<'a> {
                     return None;
                 }
                 if !self.disk.stores_host_of(stored.key())
-                    || matches!(response.disk_plan, DiskPlan::Never | DiskPlan::Copy)
+                    || matches!(response.disk_plan, DiskPlan::Never | DiskPlan::Copy { .. })
                 {
                     return None;
                 }

@@ -106,8 +106,9 @@ pub(crate) enum DiskPlan {
     Queued,
     /// A rule keeps the response off the disk.
     Never,
-    /// The response is a copy: another node of the fleet owns the object, and the disk never gets it.
-    Copy,
+    /// The response is a copy: another node of the fleet owns the object, and the disk never gets it. `is_kept_off` is
+    /// true if a rule keeps the response off the disk of its owner, too.
+    Copy { is_kept_off: bool },
 }
 
 /// The place of a body. The memory tier stores no bodies that are on disk.
@@ -261,7 +262,7 @@ impl Stored {
 
     /// Returns true if the response is a copy of an object that another node of the fleet owns.
     pub(crate) fn is_copy(&self) -> bool {
-        matches!(&self.kind, StoredKind::Response(response) if response.disk_plan == DiskPlan::Copy)
+        matches!(&self.kind, StoredKind::Response(response) if matches!(response.disk_plan, DiskPlan::Copy { .. }))
     }
 
     /// Returns true if the body has to be read from disk.

@@ -170,6 +170,12 @@ impl Fleet {
         }
     }
 
+    /// Returns true if this node owns a key by the list of members, whatever their state is.
+    pub(crate) fn owns(&self, key: &[u8]) -> bool {
+        let owner = self.edges.owner(xxh3_64_with_seed(key, self.seed));
+        owner.is_some_and(|owner| owner.node == self.own)
+    }
+
     /// Counts an answer of another edge in its load. `key` is the primary key of the request.
     pub(crate) fn record_answer(&self, member: &Member, key: &[u8], body_bytes: u64) {
         let key = KeyHash(xxh3_64_with_seed(key, self.seed));

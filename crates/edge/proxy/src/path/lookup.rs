@@ -178,7 +178,6 @@ impl Hit {
     /// Records the hit in the cache, and counts it as the outcome of the request.
     pub(crate) fn count(&self, worker: &Worker, observation: &mut Observation) {
         let counters = &worker.counters;
-        worker.record_request_rate(&self.key);
         let outcome = match self.is_stale {
             true => RequestOutcome::HitStale,
             false => RequestOutcome::Hit,
@@ -187,13 +186,14 @@ impl Hit {
         let is_watched = worker.watch.is_some();
         observation.object = match &self.found {
             FoundResponse::Stored(stored) => {
-                counters.fleet_copy_hits.add(u64::from(stored.is_copy()));
+                worker.record_hit_rate(&self.key, stored);
                 let charge_bytes = stored.charge_bytes();
                 worker.cache.record(self.key.hash, charge_bytes, true);
                 let object = is_watched.then(|| stored.seen_object(self.key.hash));
                 object.flatten()
             }
             FoundResponse::Disk(hit) => {
+                worker.record_request_rate(&self.key);
                 counters.disk_hit.increment();
                 is_watched.then(|| hit.seen_object(&self.key))
             }

@@ -7,6 +7,7 @@ mod bucket; // requests to a bucket of S3
 pub(crate) mod coding_choice; // the codings that a request accepts
 pub(crate) mod connections; // the client connections of a worker
 pub(crate) mod copies; // copies of hot objects that other nodes of the fleet own
+mod copy_hits; // hits on these copies
 mod debug_faults; // faults for tests of debug builds
 mod deliver; // builds responses to clients
 pub(crate) mod delivery; // bodies on their way to clients that may stop reading

@@ -219,7 +219,7 @@ impl DiskTier {
         let hash = evicted.object.key;
         let length = body.len() as u64;
         let on_disk = || self.contains(hash) || self.writing.contains(hash);
-        let is_admitted = if matches!(response.disk_plan, DiskPlan::Never | DiskPlan::Copy) {
+        let is_admitted = if matches!(response.disk_plan, DiskPlan::Never | DiskPlan::Copy { .. }) {
             false
         } else if response.disk_plan == DiskPlan::Queued {
             !on_disk() // Admission has counted the request of the fetch.

@@ -1,5 +1,6 @@
 //! Copies of hot objects at nodes that do not own them.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -162,24 +163,29 @@ fn an_unsafe_request_removes_copies_and_pauses_them() {
     }
 }
 
+/// Returns a change that adds a disk to a node.
+fn with_disk(
+    disk: &Arc<SimulatedDisk>,
+    folder: &Path,
+) -> impl Fn(&mut EdgeConfig, &mut FleetConfig) + use<> {
+    let device: Arc<dyn Device> = Arc::<SimulatedDisk>::clone(disk);
+    let log = folder.join("purges.log");
+    move |config, _| {
+        let mut disk = DiskConfig::with(DiskSettings::default());
+        disk.opened = vec![Arc::clone(&device)];
+        disk.admission = "always".parse().expect("the rule is valid");
+        config.disk = Some(disk);
+        config.purge.log = Some(log.clone());
+    }
+}
+
 /// Method: `a` writes all objects that it owns to its disk, and starts again with it.
 #[test]
 fn the_disk_gets_no_copies() {
     let origin = origin();
     let plan = Plan::new(&["a", "b"], &[]);
     let folder = tempfile::tempdir().expect("a folder");
-    let log = folder.path().join("purges.log");
-    let with_disk = |disk: &Arc<SimulatedDisk>| {
-        let device: Arc<dyn Device> = Arc::<SimulatedDisk>::clone(disk);
-        let log = log.clone();
-        move |config: &mut EdgeConfig, _: &mut FleetConfig| {
-            let mut disk = DiskConfig::with(DiskSettings::default());
-            disk.opened = vec![device];
-            disk.admission = "always".parse().expect("the rule is valid");
-            config.disk = Some(disk);
-            config.purge.log = Some(log);
-        }
-    };
+    let with_disk = |disk: &Arc<SimulatedDisk>| with_disk(disk, folder.path());
     let disk = SimulatedDisk::new(64 << 20);
     let pair = Pair::start(&plan, &origin, with_disk(&disk));
     let path = pair.path_of_b();
@@ -197,6 +203,32 @@ fn the_disk_gets_no_copies() {
     assert_eq!(b.received("accepted"), before);
     assert!(!a.is_refreshed_by(&path, &origin));
     assert_eq!(b.received("accepted"), before + 1.0, "the owner is asked");
+}
+
+/// Method: after `a` has a copy, `b` drains. `a` writes its objects to its disk, and starts again with it.
+#[test]
+fn a_copy_whose_node_becomes_the_owner_is_an_object_of_the_node() {
+    let origin = origin();
+    let mut plan = Plan::new(&["a", "b"], &[]);
+    let folder = tempfile::tempdir().expect("a folder");
+    let disk = SimulatedDisk::new(64 << 20);
+    let pair = Pair::start(&plan, &origin, with_disk(&disk, folder.path()));
+    let path = pair.path_of_b();
+    _ = pair.a.get(&path);
+    assert!(pair.is_hit_at_a(&path, &origin));
+    assert_eq!(copy_hits(&pair.a), 1.0);
+    plan.member("b").is_draining = true;
+    let alone = plan.config("a", &origin, with_disk(&disk, folder.path()));
+    let reloaded = pair.a.0.reloader().reload(&alone);
+    reloaded.expect("the configuration is valid");
+    for _ in 0..2 {
+        assert!(pair.is_hit_at_a(&path, &origin));
+        assert_eq!(copy_hits(&pair.a), 1.0);
+    }
+    pair.a.0.shutdown(TIMEOUT);
+    let disk = SimulatedDisk::with_content(disk.content());
+    let a = plan.start("a", &origin, with_disk(&disk, folder.path()));
+    assert!(!a.is_refreshed_by(&path, &origin), "it is on disk");
 }
 
 #[test]

@@ -125,7 +125,7 @@ impl Fetch {
                 reservation: None,
                 fetch_time,
                 generation: None,
-                disk_plan: plan_of(placement, role),
+                disk_plan: plan_of(self.request.settings().placement, role),
                 placement,
                 role,
             });
@@ -223,7 +223,7 @@ impl Fetch {
             reservation: None,
             fetch_time,
             generation: None,
-            disk_plan: plan_of(placement, role),
+            disk_plan: plan_of(self.request.settings().placement, role),
             placement,
             role,
         })
@@ -298,8 +298,10 @@ impl Fetch {
 /// Returns the plan of a response that no tier has stored yet.
 pub(super) const fn plan_of(placement: Placement, role: ObjectRole) -> DiskPlan {
     match (role, placement.disk) {
-        (ObjectRole::Copy, _) => DiskPlan::Copy,
-        (_, DiskPlacement::Never) => DiskPlan::Never,
+        (ObjectRole::Copy, disk) => DiskPlan::Copy {
+            is_kept_off: matches!(disk, DiskPlacement::Never),
+        },
+        (ObjectRole::Other, _) | (_, DiskPlacement::Never) => DiskPlan::Never,
         (_, DiskPlacement::Normal | DiskPlacement::FirstRequest) => DiskPlan::Decide,
     }
 }

@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use async_nats::{ConnectOptions, jetstream};
-use edgeward_fleet::{Applied, ApplyDone, FollowingCache, PublishError, PurgeStream as _};
+use edgeward_fleet::{
+    Applied, ApplyDone, FollowingCache, PublishError, PurgeStream as _, StreamFacts,
+};
 use edgeward_fleet_client::{FleetClient, NatsCredentials, NatsSettings};
 use edgeward_purge::{Purge, Scope, Stamp};
 use edgeward_testkit::client::{TIMEOUT, until};
@@ -115,6 +117,13 @@ impl Node {
     fn wait_for(&self, text: &str) {
         until(text, || self.cache.has(text).then_some(()));
     }
+
+    /// The client publishes its facts after the cache has applied a purge.
+    fn wait_for_facts(&self, are_expected: impl Fn(&StreamFacts) -> bool) {
+        until("the facts", || {
+            are_expected(&self.client.facts()).then_some(())
+        });
+    }
 }
 
 /// Starts the nodes `a` and `b`, and stops `b` after the purge `first`. Returns `a` and the cache of `b`.
@@ -180,7 +189,7 @@ fn a_purge_at_one_node_is_applied_by_all_and_acknowledged_after_it_is_applied_he
         let positions = [&a.cache, &c.cache].map(|cache| cache.position());
         (positions[0] == positions[1]).then_some(())
     });
-    assert!(a.client.facts().position >= Some(2));
+    a.wait_for_facts(|facts| facts.position >= Some(2));
 }
 
 /// The texts of a request that exceeds one message become several messages.
@@ -194,7 +203,7 @@ fn a_large_request_is_acknowledged_as_a_whole() {
     let tags: Vec<_> = tags.iter().map(String::as_str).collect();
     assert_eq!(node.purge(&tags), Ok(()));
     assert_eq!(node.cache.texts()[1..], tags);
-    assert!(node.client.facts().position > Some(1));
+    node.wait_for_facts(|facts| facts.position > Some(1));
 }
 
 #[test]
@@ -259,14 +268,12 @@ fn a_node_purges_all_if_the_stream_has_dropped_purges_that_it_lacks_or_is_anothe
     });
     let b = Node::start(&nats, "b", cache);
     assert_eq!(b.cache.texts(), ["*", "first", "*"]);
-    assert_eq!(b.client.facts().counts.purged_all, 1);
+    b.wait_for_facts(|facts| facts.counts.purged_all == 1);
     operate(&nats, |context| async move {
         context.delete_stream("test").await.expect("deleted");
     });
     for node in [&a, &b] {
-        until("the node follows the next stream", || {
-            (node.client.facts().counts.purged_all == 2).then_some(())
-        });
+        node.wait_for_facts(|facts| facts.counts.purged_all == 2);
     }
     until("a purge is accepted", || a.purge(&["last"]).ok());
     b.wait_for("last");
@@ -300,7 +307,7 @@ fn requests_with_too_many_bytes_are_refused_while_they_wait() {
     node.cache.release();
     drop(send);
     results.iter().for_each(drop); // until all requests are done
-    assert_eq!(node.client.facts().pending_bytes, 0);
+    node.wait_for_facts(|facts| facts.pending_bytes == 0);
     until("a purge is accepted", || node.purge(&["small"]).ok());
 }
 
@@ -318,5 +325,5 @@ fn a_message_that_cannot_be_read_purges_all() {
     until("the message is applied", || {
         (node.cache.texts() == ["*", "*"]).then_some(())
     });
-    assert_eq!(node.client.facts().unreadable, 1);
+    node.wait_for_facts(|facts| facts.unreadable == 1);
 }

@@ -11,6 +11,7 @@ use crate::what_if::{Counts, Totals};
 pub(crate) struct Window {
     caches: usize,
     cells: VecDeque<Cell>,
+    /// True if the window has left out its first cell, whose requests met empty caches.
     has_forgotten: bool,
 }
 

@@ -24,7 +24,7 @@ pub(crate) struct Copies {
 /// The measured rates of a node. They take 512 KiB.
 #[derive(Debug)]
 struct Rates {
-    /// The begin of the measurement.
+    /// The start of the measurement.
     begun: Timestamp,
     /// The requests for each object.
     requests: KeyRates,
